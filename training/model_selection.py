@@ -8,7 +8,6 @@ than the newest checkpoint; resuming updates them.
 from collections.abc import Callable, Mapping
 import json
 import math
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -16,13 +15,6 @@ from data import files, progress
 from weights import checkpoints
 
 _EVALUATIONS = "evaluations.jsonl"
-
-
-class Best(NamedTuple):
-  """The evaluation with the best score."""
-
-  step: int
-  value: float
 
 
 def is_better_if_lower(metric: str) -> bool:
@@ -123,7 +115,7 @@ class History:
       self.add(step, evaluate(step))
     elif self.fits_head:
       evaluate(step)
-    is_best = self.best is not None and self.best.step == step
+    is_best = self.best == step
     if self.writes and is_best and not _is_complete(self.folder, step):
       folder = _best_folder(self.folder)
       tf.io.gfile.makedirs(folder)
@@ -132,17 +124,17 @@ class History:
     return self.results[step]
 
   @property
-  def best(self) -> Best | None:
-    """The best evaluation, the earliest of equals; None if all gave NaN."""
-    found = [Best(n, scores[self.metric]) for n, scores in self.results.items()]
-    found = [best for best in found if not math.isnan(best.value)]
+  def best(self) -> int | None:
+    """The step of the best score, the first of equals; None if all are NaN."""
+    values = {n: scores[self.metric] for n, scores in self.results.items()}
+    steps = [step for step, value in values.items() if not math.isnan(value)]
     choose = min if is_better_if_lower(self.metric) else max
-    return choose(found, key=lambda best: best.value, default=None)
+    return choose(steps, key=values.__getitem__, default=None)
 
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
     best = self.best
-    return sum(best is None or step > best.step for step in self.results)
+    return sum(best is None or step > best for step in self.results)
 
   def should_stop(self) -> bool:
     """Returns whether patience has run out."""
@@ -153,11 +145,11 @@ class History:
     count, since, best = len(self.results), self._since_best(), self.best
     if best is None:
       return f"no {self.metric} to go by (evaluations: {count})"
-    score = f"{self.metric} {best.value:.4g}"
+    score = f"{self.metric} {self.results[best][self.metric]:.4g}"
     if count == 1:
       return score
     return (
-      f"best: {score} at step {best.step} "
+      f"best: {score} at step {best} "
       f"(evaluations: {count}, after the best: {since})"
     )
 

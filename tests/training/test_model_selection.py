@@ -43,7 +43,7 @@ def test_a_worker_that_does_not_write_decides_the_same(tmp_path):
   )
   results = history.record(300, lambda step: {"eval_accuracy": 0.3}, {})
   assert results == {"eval_accuracy": 0.3}
-  assert history.should_stop() and history.best.step == 100
+  assert history.should_stop() and history.best == 100
   history.record(400, lambda step: {"eval_accuracy": 0.6}, weights(400))
   history.forget_after(0)
   assert history.best is None
@@ -55,14 +55,14 @@ def test_a_worker_that_does_not_write_decides_the_same(tmp_path):
   ("metric", "values", "best"),
   [
     ("eval_accuracy", {}, None),
-    ("eval_accuracy", {1: 0.5, 2: 0.7, 3: 0.6}, (2, 0.7)),
-    ("eval_accuracy", {1: 0.5, 2: 0.7, 3: 0.7}, (2, 0.7)),  # The earliest.
-    ("eval_accuracy", {1: math.nan, 2: -0.1, 3: math.nan}, (2, -0.1)),
+    ("eval_accuracy", {1: 0.5, 2: 0.7, 3: 0.6}, 2),
+    ("eval_accuracy", {1: 0.5, 2: 0.7, 3: 0.7}, 2),  # The earliest.
+    ("eval_accuracy", {1: math.nan, 2: -0.1, 3: math.nan}, 2),
     ("eval_accuracy", {1: math.nan}, None),
-    ("eval_loss", {1: 0.5, 2: 0.3, 3: 0.4}, (2, 0.3)),
-    ("mean_squared_error", {1: 0.5, 2: 0.3, 3: 0.3}, (2, 0.3)),
-    ("eval_lm/perplexity", {1: 300.0, 2: 50.0, 3: 100.0}, (2, 50.0)),
-    ("eval_lossless", {1: 0.5, 2: 0.3}, (1, 0.5)),
+    ("eval_loss", {1: 0.5, 2: 0.3, 3: 0.4}, 2),
+    ("mean_squared_error", {1: 0.5, 2: 0.3, 3: 0.3}, 2),
+    ("eval_lm/perplexity", {1: 300.0, 2: 50.0, 3: 100.0}, 2),
+    ("eval_lossless", {1: 0.5, 2: 0.3}, 1),
   ],
 )
 def test_best(metric, values, best, tmp_path):
@@ -103,7 +103,7 @@ def test_forgets_what_a_killed_run_will_do_again(tmp_path):
   history = make(tmp_path)
   history.forget_after(199)
   assert 200 not in history.results
-  assert history.best == make(tmp_path, {}).best == (100, 0.5)
+  assert history.best == make(tmp_path, {}).best == 100
   history.forget_after(0)
   assert history.best is None
   assert (tmp_path / "evaluations.jsonl").read_text() == ""
