@@ -109,7 +109,7 @@ def _follow_training(settings: _Settings) -> _Settings:
   """Gives flags that were not given the values that a training recorded."""
   folder, kind = settings.output_dir, type(settings)
   if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
-    folder = _folder_of_seed(folder, seeds[0])
+    folder = os.path.join(folder, f"seed-{seeds[0]}")
   own = dataclasses.replace(settings, output_dir=folder)
   recorded = same_run.read_training(output_folder.trained_folder(own))
   if output_folder.starts_elsewhere(own) and own.start().problem:
@@ -149,15 +149,11 @@ def by_seed(settings: Any) -> dict[int, Any]:
       f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
       "as 1,2,3"
     )
-  folders = {seed: _folder_of_seed(settings.output_dir, seed) for seed in seeds}
+  prefix = os.path.join(settings.output_dir, "seed-")
   return {
-    seed: dataclasses.replace(settings, seed=seed, output_dir=folder)
-    for seed, folder in folders.items()
+    seed: dataclasses.replace(settings, seed=seed, output_dir=f"{prefix}{seed}")
+    for seed in seeds
   }
-
-
-def _folder_of_seed(folder: str, seed: int | str) -> str:
-  return os.path.join(folder, f"seed-{seed}")
 
 
 def describe_run(

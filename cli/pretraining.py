@@ -237,24 +237,20 @@ def print_end(
   steps = min(
     max(records * passes // PretrainingSettings.train_batch_size, 100), most
   )
-  size = "base" if steps == most else "mini"
-  flags = {
-    "input_file": ",".join(outputs),
-    "bert_config_file": f"configs/bert_{size}.json",
-    "vocab_file": settings.vocab_file,
-    "max_seq_length": settings.max_seq_length,
-    "max_predictions_per_seq": settings.max_predictions_per_seq,
-    "num_train_steps": steps,
-    "num_warmup_steps": steps // 10,
-    "do_train": "true",
-    "output_dir": "pretrained",
-  }
-  if not settings.masks:
-    flags["dynamic_masking"] = "true"
-  if not settings.next_sentence:
-    flags["next_sentence"] = "false"
-  if settings.model:
-    flags["model"] = settings.model
-    del flags["bert_config_file"], flags["vocab_file"]
-  command = program.command("run_pretraining.py", **flags)
+  size, model = "base" if steps == most else "mini", settings.model or None
+  command = program.command(
+    "run_pretraining.py",
+    input_file=",".join(outputs),
+    model=model,
+    bert_config_file=None if model else f"configs/bert_{size}.json",
+    vocab_file=None if model else settings.vocab_file,
+    max_seq_length=settings.max_seq_length,
+    max_predictions_per_seq=settings.max_predictions_per_seq,
+    num_train_steps=steps,
+    num_warmup_steps=steps // 10,
+    do_train="true",
+    output_dir="pretrained",
+    dynamic_masking=None if settings.masks else "true",
+    next_sentence=None if settings.next_sentence else "false",
+  )
   program.print_end(start, f"wrote {', '.join(outputs)}", command=command)

@@ -97,7 +97,9 @@ class Settings:
     """Returns the values of the flags, as they were given."""
     found = {name: values[name] for name in cls.flags_by_name()}
     given = frozenset(name for name, flag in found.items() if flag.present)
-    return cls(**{n: _freeze(f.value) for n, f in found.items()}, given=given)
+    plain = {name: flag.value for name, flag in found.items()}
+    lists = {n: tuple(v) for n, v in plain.items() if isinstance(v, list)}
+    return cls(**plain | lists, given=given)
 
   @classmethod
   def parse(cls, given: Mapping[str, Any]) -> Self:
@@ -133,10 +135,6 @@ def _define(name, flag, kind, default, values):
     define = flags.DEFINE_integer if kinds == {int} else flags.DEFINE_float
     options |= {"lower_bound": flag.least, "upper_bound": flag.most}
     define(name, default, flag.text, **options)
-
-
-def _freeze(value: Any) -> Any:
-  return tuple(value) if isinstance(value, list) else value
 
 
 def _as_text(value: Any) -> str:

@@ -66,7 +66,9 @@ def write(
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
   facts += program.format_time(start) + f"; {score}" * bool(score)
-  scores = _choose_scores(scores)
+  # Those that say how good it is.
+  names = [n for n in scores if "threshold" not in n and "loss" not in n]
+  scores = {name: scores[name] for name in names[:_MOST_TILES]}
   shown = {
     "Training": draw_curves(points, scores),
     **sections,
@@ -93,14 +95,6 @@ def write_tasks(
   ]
   listed = plots.table(("report", "score"), rows)
   write(settings, start, "several tasks", {"Tasks": listed}, best)
-
-
-def _choose_scores(scores: Mapping[str, float]) -> dict[str, float]:
-  """Returns the first of the scores of a run that say how good it is."""
-  names = [
-    name for name in scores if "threshold" not in name and "loss" not in name
-  ]
-  return {name: scores[name] for name in names[:_MOST_TILES]}
 
 
 def draw_curves(

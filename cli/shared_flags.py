@@ -56,8 +56,7 @@ class ModelSettings(StartSettings):
     "words at the start of a training.",
   )
   init_layers_from: str | None = _model(
-    None,
-    "Starts with these layers of a deeper model, such as bert:0,2,4.",
+    None, "Starts with these layers of a deeper model, such as bert:0,2,4."
   )
   output_dir: str = _model(
     None,
@@ -75,8 +74,7 @@ class TextSettings(program.Settings):
 
   vocab_file: str = _model(None, vocabulary_table.HELP, unless="model")
   do_lower_case: bool = _model(
-    True,
-    "Whether to lower-case and strip accents: False for cased models.",
+    True, "Whether to lower-case and strip accents: False for cased models."
   )
   max_seq_length: int = _data(128, "Most tokens per input.", least=3)
   pad_to_max_length: bool = _data(
