@@ -167,10 +167,7 @@ def _by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def choose_characters(
   words: Mapping[str, int], coverage: float = sentence_pieces.CHARACTER_COVERAGE
 ) -> tuple[list[str], list[str]]:
-  """Returns the frequent letters, and the other frequent characters.
-
-  The others (punctuation, Chinese characters) are words by themselves.
-  """
+  """Returns frequent letters, and frequent characters that are words alone."""
   counts = collections.Counter()
   for word, count in words.items():
     for char in word:

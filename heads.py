@@ -234,10 +234,7 @@ class ClassifierModel(HeadModel):
 
 
 class TaggerModel(ClassifierModel):
-  """BERT with one dense layer on every token (section 5.3).
-
-  As `ClassifierModel`, but returns logits, float32 [B, S, L].
-  """
+  """A `ClassifierModel` of tokens (section 5.3): logits, float32 [B, S, L]."""
 
   scores_tokens = True
 
@@ -315,10 +312,7 @@ class SpanModel(HeadModel):
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-  """Makes vectors [B, H] of states, float [B, S, H], and input_mask [B, S].
-
-  `pooling` is cls, mean or max.
-  """
+  """Makes vectors [B, H] of states, float [B, S, H]: cls, mean or max."""
   if pooling == "cls":
     return states[:, 0]
   is_token = input_mask[:, :, None] > 0

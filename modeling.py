@@ -95,11 +95,7 @@ class EncoderConfig:
 
   @classmethod
   def from_dict(cls, fields: dict[str, Any]) -> Self:
-    """Makes a config from the contents of a bert_config.json.
-
-    Raises:
-      ValueError: for an unknown or missing key, or a value out of range.
-    """
+    """Makes a config of a bert_config.json; a ValueError says what is wrong."""
     fields = {k: v for k, v in fields.items() if k not in _UNREAD_KEYS}
     encoder_type = fields.pop("encoder_type", None)
     if encoder_type != cls.encoder_type:

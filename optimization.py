@@ -43,10 +43,7 @@ def learning_rate_at(
 
 
 def layer_of(path: str) -> int | None:
-  """Returns the part of BERT that a variable is in, counted upwards.
-
-  0 are the embeddings, i + 1 is layer i; None: the pooler and the heads.
-  """
+  """Returns 0 for the embeddings, i + 1 for layer i, None for what is above."""
   if path.startswith("bert/embeddings/"):
     return 0
   match = _ENCODER_LAYER.match(path)

@@ -68,10 +68,7 @@ class DeviceSettings(program.Settings):
     return is_plain and self.precision == "bfloat16" and not trains
 
   def flags_of_workers(self) -> dict[str, Any]:
-    """Returns the flags that must be the same on all workers of TF_CONFIG.
-
-    They are all but paths: hosts may keep equal files in different places.
-    """
+    """Returns the flags that must be equal on all workers: all but paths."""
     return {
       f"--{name}": value
       for name, value in self.flag_values().items()
@@ -97,11 +94,7 @@ def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:
 
 
 def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
-  """Refuses local paths if the TPU of another machine must open them.
-
-  Args:
-    *names: of flags with input files, besides the flags of checkpoints.
-  """
+  """Refuses local paths in flags that another machine's TPU must open."""
   if not uses_tpu_elsewhere(settings):
     return
   for name in ("output_dir", "init_checkpoint", *names):

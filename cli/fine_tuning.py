@@ -88,11 +88,8 @@ def read_settings(kind: type[_Settings]) -> _Settings:
   """Reads the flags and finds the files of --model.
 
   A run that does not train predicts as the training of its weights: flags that
-  are not given have the values that are recorded there.
-
-  Raises:
-    ValueError: a remote TPU cannot work with them, or they contradict --model,
-      or this program cannot predict with its weights.
+  are not given have the values that are recorded there. A ValueError says that
+  a remote TPU, --model or the weights contradict them.
   """
   settings = kind.read()
   devices.check_tpu_paths(settings)  # Before any file is looked for.
@@ -279,11 +276,7 @@ class Run(training_run.TrainingRun):
     steps_per_epoch: float,
     source: Any = None,
   ) -> training_plan.TrainingTask:
-    """Makes the optimizer, and the input of the run's training data.
-
-    Args:
-      source: the input, if it is not a feature file.
-    """
+    """Makes the optimizer, and the input unless `source` is one."""
     settings, num_steps = self.settings, plan.num_train_steps
     frozen = settings.freeze_layers
     with self.strategy.scope():

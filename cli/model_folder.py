@@ -37,13 +37,8 @@ _ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 def open(path: str, bert_config_file: str | None = None):
   """Opens a checkpoint or another library's model, a `models.ModelFolder`.
 
-  Args:
-    path: --init_checkpoint; `find_weights` makes it of --model.
-    bert_config_file: its config, if that is not beside the weights.
-
-  Raises:
-    ValueError: there is no model, a file is damaged, or the config is not that
-      of the weights.
+  `find_weights` makes the path of --model. A ValueError says that there is no
+  model, a file is damaged, or the config is not that of the weights.
   """
   from convert import formats  # Slow: TensorFlow.
 
@@ -76,11 +71,8 @@ def make_encoder(folder: Any, dtype: str | None = None, name: str = "bert"):
 def find_files(settings: _Settings) -> _Settings:
   """Returns settings with the files and the casing of --model.
 
-  Their `start` opens the model, at its first call.
-
-  Raises:
-    ValueError: the folder lacks a file, or the model or the name of its release
-      contradicts --do_lower_case.
+  Their `start` opens the model, at its first call. A ValueError says that a
+  file is missing, or that --do_lower_case contradicts the model or its name.
   """
   values, folder = settings.flag_values(), settings.model
   if folder:

@@ -224,10 +224,7 @@ def _choose_layers(settings: Any) -> checkpoints.Weights:
 
 
 def trained_folder(settings: Any) -> str:
-  """Returns the folder of the training whose weights a run predicts with.
-
-  It is the run's own, unless only --init_checkpoint was trained for a task.
-  """
+  """Returns the folder of the training whose weights a run predicts with."""
   if not starts_elsewhere(settings):
     return settings.output_dir
   folders = settings.start().folders

@@ -84,10 +84,7 @@ class Run(training_run.TrainingRun):
     evaluate: Callable[[int], Mapping[str, float]],
     watch: Any = None,
   ) -> None:
-    """Trains or resumes; `evaluate` takes the step and scores the weights.
-
-    SIGINT and SIGTERM save, then exit with status 128 + signal number.
-    """
+    """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
     settings, num_steps = self.settings, self.settings.num_train_steps
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
@@ -117,10 +114,7 @@ def open_run(
   data: pretraining_data.PretrainingData,
   strategy: tf.distribute.Strategy,
 ) -> Iterator[Run]:
-  """Compares the workers and claims the output folder.
-
-  At the end it prints a summary and waits for the other workers.
-  """
+  """Compares the workers, claims the output folder, and sums up at the end."""
   start = time.monotonic()
   same_run.compare_workers(
     strategy,

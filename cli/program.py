@@ -143,10 +143,7 @@ def _as_text(value: Any) -> str:
 
 
 def start(kind: type[Settings]) -> None:
-  """Parses the command line, answers --help, then imports TensorFlow.
-
-  A misspelt, missing or wrong flag ends the program before the import.
-  """
+  """Parses the flags or answers --help, and only then imports TensorFlow."""
   _parse_flags(kind)
   imports.import_tensorflow(getattr(kind.read(), "packs_weights", False))
 
@@ -304,10 +301,7 @@ class File(NamedTuple):
 def print_end(
   start: float, *lines: str, command: str = "", file: TextIO | None = None
 ) -> None:
-  """Prints the block that ends a program begun at `start` of `time.monotonic`.
-
-  It holds what was written and how good it is, and the next command.
-  """
+  """Prints what ends a program: its time, these lines and the next command."""
   after = [f"next: {command}"] if command else []
   title = f"finished in {format_time(start)}"
   print("\n  ".join([title, *lines, *after]), file=file)

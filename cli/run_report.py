@@ -100,10 +100,7 @@ def write_tasks(
 def draw_curves(
   points: list[dict[str, float]], chosen: Collection[str] = ()
 ) -> str:
-  """Draws the points of `reporting.read_curves`; "" without any.
-
-  The scores that are `chosen`, if there are any, are beside the losses.
-  """
+  """Draws curves, and beside the losses the scores `chosen`; "" without any."""
   curves: dict[str, dict[float, float]] = {}
   for point in sorted(points, key=lambda point: point["step"]):
     for name, value in point.items():

@@ -302,11 +302,7 @@ def check_work(settings: EvaluationSettings) -> None:
 def find_data_files(
   settings: DataSettings, endings: Sequence[str], predicts: bool = True
 ) -> dict[str, str]:
-  """Returns the paths of the data files by purpose: train, eval or predict.
-
-  Args:
-    predicts: whether the task does anything at --do_predict.
-  """
+  """Returns the paths of the data files by purpose: train, eval or predict."""
   check_work(settings)
   check_share(settings)
   evaluates = settings.do_eval or settings.evaluates_in_training

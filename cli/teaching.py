@@ -27,10 +27,7 @@ _SHARED = (
 
 
 def find_teacher(settings: Any, data: Any) -> str | None:
-  """Checks a training's --teacher; returns a digest of its weights.
-
-  A ValueError says that it is no training, or has another task.
-  """
+  """Checks a training's --teacher; returns a digest of its weights."""
   folder = settings.teacher
   for name in ("distillation_alpha", "distillation_temperature"):
     if name in settings.given and not folder:

@@ -79,11 +79,7 @@ def open_model(
 def export_command(
   settings: shared_flags.InferenceSettings, task: str, **flags: Any
 ) -> str:
-  """Returns the command that exports the model of the flags, to serve it.
-
-  Args:
-    flags: more flags of that program, which are left out if they are None.
-  """
+  """Returns the command that exports the model; flags of None are left out."""
   names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
   folder = settings.folder
   # What was trained for a task would be exported for that, as --model.

@@ -125,11 +125,8 @@ def train(
 ) -> tuple[int, str]:
   """Trains or resumes by `loop.train`; restores the best weights if any.
 
-  SIGINT and SIGTERM save, then exit with status 128 + signal number.
-
-  Returns:
-    The step of the weights, and the score in words; "" if there was no
-    evaluation.
+  SIGINT and SIGTERM save, then exit with status 128 + signal number. Returns
+  the step of the weights, and the score in words, "" without an evaluation.
   """
   history = None
   if settings.evaluates_in_training:

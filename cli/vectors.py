@@ -37,11 +37,7 @@ def follow_start(settings: Any) -> Any:
 
 
 def load(settings: Any, kind: str | None = None) -> trained_models.TrainedModel:
-  """Loads a pre-trained model; its vectors are those that its folder states.
-
-  Args:
-    kind: as in `trained_models.load_pretrained`.
-  """
+  """Loads a pre-trained model; its vectors are what its folder states."""
   config = model_folder.read_config(settings)
   weights, do_lower_case = settings.start().weights, settings.do_lower_case
   trained = trained_models.load_pretrained(weights, config, do_lower_case, kind)

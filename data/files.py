@@ -27,10 +27,7 @@ STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 
 
 def expand_patterns(patterns: str, flag: str) -> list[str]:
-  """Returns what comma-separated patterns match, sorted within each.
-
-  A ValueError names the flag and a pattern that matches no file.
-  """
+  """Returns the sorted matches of patterns; a ValueError if one has none."""
   found = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
     matches = _glob(pattern)
@@ -63,10 +60,7 @@ def _glob(pattern: str) -> list[str]:
 def find_one(
   folder: str, names: Iterable[str], endings: Sequence[str]
 ) -> str | None:
-  """Returns the file with one of the names and endings, and perhaps .gz or .xz.
-
-  None if there is no such file; a ValueError if there are several.
-  """
+  """Returns the file of such a name and ending, maybe .gz or .xz; or None."""
   parts = itertools.product(names, endings, ("", ".gz", ".xz"))
   paths = (os.path.join(folder, "".join(part)) for part in parts)
   found = list(filter(exists, paths))
@@ -207,8 +201,7 @@ def exists(path: str) -> bool:
 def describe_missing(folder: str, inside: str = "") -> str:
   """Says what is in a folder that was to hold more, and which one may be meant.
 
-  Args:
-    inside: about the name of a folder in it that may be meant.
+  `inside` is about the name of a folder in it that may be meant.
   """
   if remote.is_remote(folder):
     return "there" if exists(folder) else "no such folder"
@@ -288,8 +281,7 @@ def check_values(
 ) -> None:
   """Raises a ValueError if a value is not allowed; NaN never is.
 
-  Args:
-    allowed: by name: types, ranges of integers, and single values.
+  By name, `allowed` has types, ranges of integers, and single values.
   """
   for name, kinds in allowed.items():
     value, shown = values.get(name), []

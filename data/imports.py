@@ -76,10 +76,8 @@ def _hidden_unless_it_fails() -> Iterator[None]:
 def load(package: str, use: str) -> Any:
   """Imports a package; an ImportError says what for, and the cure.
 
-  Call it before any work: a program then ends before it, with one line.
-
-  Args:
-    use: what needs it: a flag, or kinds of files.
+  Call it before any work: a program then ends before it, with one line. `use`
+  is what needs the package: a flag, or kinds of files.
   """
   try:
     return importlib.import_module(package)

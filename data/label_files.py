@@ -119,9 +119,6 @@ def read_thresholds(
 
   A line on standard error says which other file is not used. A ValueError names
   one that does not hold a number for each name.
-
-  Args:
-    identify_weights: returns the checksum of the weights in use.
   """
   paths = [os.path.join(folder, file_name) for folder in dict.fromkeys(folders)]
   for path in filter(files.exists, paths):

@@ -84,11 +84,7 @@ class Progress:
     return str(datetime.timedelta(seconds=left))
 
   def print_part(self, doing: str, part: float | None) -> None:
-    """Says, if it is time, how long the work has taken.
-
-    If the part of a total of 1 that is done is known, it says that, too, and
-    how much time is left.
-    """
+    """Says, if it is time, how long the work has taken and what is left."""
     if self.is_due():
       seconds = int(time.monotonic() - self._begin)
       left = f", {part:.0%}, {self.eta(part)} to go" if part else ""

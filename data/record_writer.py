@@ -103,10 +103,7 @@ def unframe_record(frame: bytes) -> bytes:
 def open_shards(
   paths: Sequence[str], compress: bool = False
 ) -> Iterator[Callable[[bytes], None]]:
-  """Opens TFRecord files, as GZIP if `compress`; yields their write function.
-
-  Record i goes to file i modulo their number.
-  """
+  """Opens TFRecord files; yields a function that writes to them in turn."""
   shards: list[BinaryIO] = []
   with contextlib.ExitStack() as stack:
     for path in paths:

@@ -58,10 +58,7 @@ def os_errors(path: str) -> Iterator[None]:
 
 
 def describe_shortage(error: Exception) -> str | None:
-  """Describes a lack of memory; returns None for any other error.
-
-  TensorFlow's ResourceExhaustedError also stands for a full disk.
-  """
+  """Describes a lack of memory; None for other errors, as of a full disk."""
   if isinstance(error, MemoryError):
     return str(error)
   if type(error).__name__ != "ResourceExhaustedError":

@@ -14,10 +14,7 @@ FILES = (
 
 
 def read(folder: str) -> dict[str, Any]:
-  """Returns flags of extract_features.py; {} for other folders.
-
-  A ValueError if the vectors are made in a way that is not known here.
-  """
+  """Returns flags of extract_features.py that the files state; {} without."""
   path, pooling_path = (os.path.join(folder, name) for name in FILES[:2])
   if not files.exists(path):
     return {}

@@ -22,10 +22,7 @@ def add_masks(
   settings: Any,
   vocabulary: pretraining_data.Vocabulary,
 ) -> training_input.TrainingInput:
-  """Masks the records of a source, which reads these files.
-
-  A ValueError says that they were made with another vocabulary.
-  """
+  """Masks a source's records; a ValueError if another vocabulary made them."""
   for path in paths:
     first = tf.constant([next(records.read_records(path))])
     ids = source.parse(first)["input_ids"][0].numpy()

@@ -123,10 +123,7 @@ def describe_files(paths: Sequence[str]) -> str:
 
 
 def check_unchanged(paths: Sequence[str], identity: str) -> None:
-  """Raises a ValueError if files have changed since they were described.
-
-  `identity` is what `describe_files` returned then, and perhaps more behind it.
-  """
+  """Raises a ValueError if files are no longer those that were described."""
   if not identity.startswith(describe_files(paths)):
     raise ValueError(
       f"{paths[0]}, or another input file, was changed while it was read: "

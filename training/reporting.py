@@ -36,10 +36,7 @@ MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 def read_curves(
   folder: str, last: float = math.inf, name: str = _CURVES
 ) -> list[dict[str, float]]:
-  """Reads the curves of a run up to a step; [] if there are none.
-
-  A damaged file counts as absent, and a line on standard error says so.
-  """
+  """Reads a run's curves up to a step; [] without any. Notes a damaged file."""
   path = os.path.join(folder, name)
   try:
     lines = list(files.read_lines(path)) if files.exists(path) else []

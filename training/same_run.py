@@ -100,10 +100,7 @@ def check_config(folder: str, config: Any) -> None:
 
 
 def check(folder: str, trained_folder: str, run: RunRecord) -> None:
-  """Raises a ValueError if a run does not agree with those before it.
-
-  If it does not train, its weights are from a training in `trained_folder`.
-  """
+  """Raises a ValueError if a run does not agree with those before it."""
   is_trained = checkpoints.latest_checkpoint(folder) is not None
   expected = {os.path.join(folder, _SETTINGS): run.model}
   if run.training is None:
@@ -282,10 +279,7 @@ def are_several(strategy: tf.distribute.Strategy) -> bool:
 def agree(
   strategy: tf.distribute.Strategy, count: int, is_stopping: bool
 ) -> tuple[int, bool]:
-  """Makes workers run equal steps per call, and stop together.
-
-  Returns the mean of their counts of steps, and whether any of them would stop.
-  """
+  """Makes workers run as many steps, their mean count, and stop together."""
   if not are_several(strategy):
     return count, is_stopping
   values = strategy.run(lambda: tf.constant([float(count), float(is_stopping)]))
@@ -294,11 +288,7 @@ def agree(
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-  """Waits until all workers are here, for the chief's files to be complete.
-
-  Programs also end with it: a worker that exits early looks lost to those that
-  are still running.
-  """
+  """Waits for all workers: one that exits early looks lost to the others."""
   agree(strategy, 0, False)
 
 
@@ -325,11 +315,7 @@ def identify_weights(model: keras.layers.Layer) -> str:
 def compare_workers(
   strategy: tf.distribute.Strategy, settings: Mapping[str, object]
 ) -> None:
-  """Compares what must be the same on all workers, by the name shown to users.
-
-  Every worker has the same names; its ValueError says what differs, and its
-  own value.
-  """
+  """Raises a ValueError if the workers have different settings."""
   if not are_several(strategy):
     return
   digests = [zlib.crc32(str(value).encode()) for value in settings.values()]

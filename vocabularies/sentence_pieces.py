@@ -43,10 +43,7 @@ def _load(content: bytes):
 
 
 def load_vocab(path: str) -> dict[str, int]:
-  """Returns the pieces of a model and their ids.
-
-  A ValueError says that it is damaged, or lacks a special piece of BERT's.
-  """
+  """Returns the ids of a model's pieces; a ValueError if it is not for BERT."""
   model = _open(path)
   vocab = {model.IdToPiece(i): i for i in range(model.GetPieceSize())}
   vocab.setdefault("[UNK]", model.unk_id())

@@ -256,10 +256,7 @@ def read_step(prefix: str) -> int:
 
 
 def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
-  """Yields names and values of a checkpoint, V1 or V2, in order of name.
-
-  A DamagedCheckpointError names a damaged variable.
-  """
+  """Yields the names and values of a checkpoint, V1 or V2, in order of name."""
   weights = open_weights(prefix)
   for name in sorted(weights.shapes):
     yield name, weights.read(name)
