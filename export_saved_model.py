@@ -190,39 +190,24 @@ def load_model(
   )
 
 
-def make_score_check(
-  settings: ExportSettings,
-) -> quantization.ScoreCheck | None:
-  """Returns the check of a quantized export; None for others."""
-  names = [field.name for field in dataclasses.fields(quantization.ScoreCheck)]
+def check_quantize(settings: ExportSettings) -> None:
+  """Raises a ValueError if --quantize and other flags do not fit."""
   if settings.quantize == "none":
-    if unread := settings.given.intersection(names):
+    if unread := settings.given.intersection(quantization.FLAGS):
       raise ValueError(f"--{min(unread)} needs --quantize=int8")
-    return None
-  if settings.format != "onnx":
+  elif settings.format != "onnx":
     raise ValueError("--quantize=int8 needs --format=onnx")
-  if not settings.eval_file:
+  elif not settings.eval_file:
     raise ValueError(
       "--quantize=int8 needs --eval_file, to compare the export with the model"
     )
-  return quantization.ScoreCheck(
-    settings.eval_file,
-    settings.max_eval_examples,
-    settings.max_score_drop,
-    text_column=settings.text_column,
-    text_pair_column=settings.text_pair_column,
-    label_column=settings.label_column,
-    label_separator=settings.label_separator,
-    token_column=settings.token_column,
-    tag_column=settings.tag_column,
-  )
 
 
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
-  check = make_score_check(settings)
+  check_quantize(settings)
   if settings.format == "onnx":
     for package in ("onnx", "onnxruntime"):
       imports.load(package, "--format=onnx")
@@ -243,6 +228,7 @@ def main() -> None:
     print("note: trained with --document_context, but texts are tagged alone")
   names = trained_models.setting_names(trained.kind)
   print(trained_models.describe_settings({n: prediction[n] for n in names}))
+  check = settings if settings.quantize != "none" else None
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check
   )

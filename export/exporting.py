@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import os
+from typing import Any
 import warnings
 
 import numpy as np
@@ -22,13 +23,14 @@ def write(
   trained: trained_models.TrainedModel,
   vocab_file: str,
   format: str,
-  check: quantization.ScoreCheck | None = None,
+  check: Any = None,
 ) -> str:
   """Writes a model to a new folder, loads it again and compares.
 
   Args:
     format: as in `export_card.Card`.
-    check: makes the products int8, if their answers pass it.
+    check: the settings of a comparison; makes the products int8, if their
+      answers pass it, see `quantization.compare`.
 
   Returns:
     How close the export is, in words; a ValueError if it is not close enough.

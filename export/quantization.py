@@ -26,22 +26,12 @@ from tasks import (
   tagging_results,
 )
 
-
-@dataclasses.dataclass(frozen=True)
-class ScoreCheck:
-  """The comparison that a quantized export has to pass."""
-
-  eval_file: str  # See `compare`.
-  max_eval_examples: int  # Evenly spread over the file.
-  max_score_drop: float
-  # Columns of the file, as in the training.
-  text_column: str | None = None
-  text_pair_column: str | None = None
-  label_column: str | None = None
-  label_separator: str = ","
-  token_column: int = 0
-  tag_column: int = -1
-  fewest_examples: int = 50  # A score of fewer says little.
+# The flags of export_saved_model.py that only a comparison reads.
+FLAGS = (
+  "eval_file max_eval_examples max_score_drop text_column text_pair_column "
+  "label_column label_separator token_column tag_column"
+).split()
+_FEWEST_EXAMPLES = 50  # A score of fewer says little.
 
 
 class Comparison(NamedTuple):
@@ -80,20 +70,24 @@ class Comparison(NamedTuple):
 def compare(
   exact: exported_model.ExportedModel,
   quantized: exported_model.ExportedModel,
-  check: ScoreCheck,
+  settings: Any,
 ) -> Comparison:
   """Answers the examples of a file with a model and its quantized export.
 
   The file holds labelled examples, in the form that the model's program takes
   as --eval_file; for vectors and masked words texts, a line each; for vectors
   also pairs of texts, with numbers that say how similar they are.
+
+  Args:
+    settings: those of export_saved_model.py.
   """
-  card, path, most = exact.card, check.eval_file, check.max_eval_examples
+  card, path, most = exact.card, settings.eval_file, settings.max_eval_examples
   read, score = _EVALUATIONS[card.kind]
-  examples = list(read(card, check))
-  count = len(examples)
-  if count < (least := check.fewest_examples):
-    raise ValueError(f"{path}: {count} of at least {least} examples to compare")
+  examples = list(read(card, settings))
+  if (count := len(examples)) < _FEWEST_EXAMPLES:
+    raise ValueError(
+      f"{path}: {count} of at least {_FEWEST_EXAMPLES} examples to compare"
+    )
   sample = f"{count:,} examples of {os.path.basename(path)}"
   if count > most:
     examples = [examples[i * count // most] for i in range(most)]
@@ -124,24 +118,24 @@ def _comparable_part(answer) -> list[Any]:
   return [*parts, answer.get("vector"), round(answer.get("value", 0.0), 1)]
 
 
-def _read_texts_and_labels(card, check):
+def _read_texts_and_labels(card, settings):
   task = classification_tasks.file_task(
-    eval_file=check.eval_file,
+    eval_file=settings.eval_file,
     problem=card.kind,
     columns=classification_tasks.Columns(
-      check.text_column, check.text_pair_column, check.label_column
+      settings.text_column, settings.text_pair_column, settings.label_column
     ),
   )
   encode = classification.make_label_encoder(
-    card.labels, card.kind, check.label_separator
+    card.labels, card.kind, settings.label_separator
   )
   takes_pairs = "text_pair" in card.inputs
   if takes_pairs and not task.has_text_pair:
     raise ValueError(
-      f"--eval_file={check.eval_file}: expected pairs of texts: pass "
+      f"--eval_file={settings.eval_file}: expected pairs of texts: pass "
       '--text_pair_column, or set "has_text_pair" in its prediction.json'
     )
-  if check.text_pair_column and not takes_pairs:
+  if settings.text_pair_column and not takes_pairs:
     raise ValueError("--text_pair_column: the model takes single texts")
   for example in classification.read_examples(task.dev[0][1]):
     texts = (example.text_a, example.text_b or "")
@@ -163,9 +157,9 @@ def _score_labels(card, found, truths, exact):
   return {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
 
 
-def _read_sentences(card, check):
+def _read_sentences(card, settings):
   source = tagging.open_source(
-    check.eval_file, check.token_column, check.tag_column, "auto"
+    settings.eval_file, settings.token_column, settings.tag_column, "auto"
   )
   for sentence in tagging.read_sentences(source, card.settings["label_scheme"]):
     yield [sentence.words], sentence.tags
@@ -181,9 +175,9 @@ def _score_words(card, found, truths, exact):
   return {n: scores[n] for n in ("f1", "accuracy") if n in scores}
 
 
-def _read_questions(card, check):
+def _read_questions(card, settings):
   has_version_2 = card.settings["version_2_with_negative"]
-  for question in squad.read_questions(check.eval_file):
+  for question in squad.read_questions(settings.eval_file):
     if question.answers is None or not (question.answers or has_version_2):
       raise ValueError(f"{question.location}: no answer to compare with")
     texts = {"question": question.text, "context": question.context}
@@ -201,8 +195,8 @@ def _score_questions(card, found, truths, exact):
   return {name: value / 100.0 for name, value in values.items()}
 
 
-def _read_choices(card, check):
-  for example in multiple_choice.read_examples(check.eval_file):
+def _read_choices(card, settings):
+  for example in multiple_choice.read_examples(settings.eval_file):
     if example.label is None:
       raise ValueError(f"{example.location}: no label")
     values = example.context, example.question, list(example.choices)
@@ -214,22 +208,24 @@ def _score_choices(card, found, truths, exact):
   return {"accuracy": metrics.accuracy(np.array(truths), predicted)}
 
 
-def _read_texts(card, check):
+def _read_texts(card, settings):
   part = answers.MASK if card.kind == answers.FILL_MASK else ""
-  for line in files.read_lines(check.eval_file):
+  for line in files.read_lines(settings.eval_file):
     if line.strip() and part in line:
       yield [{"text": line.strip()}], None
 
 
-def _read_similar_texts(card, check):
-  if not (check.text_column or check.text_pair_column or check.label_column):
-    if "text_pair" not in next(files.read_lines(check.eval_file), ""):
-      yield from _read_texts(card, check)  # It has no such header.
+def _read_similar_texts(card, settings):
+  if not (
+    settings.text_column or settings.text_pair_column or settings.label_column
+  ):
+    if "text_pair" not in next(files.read_lines(settings.eval_file), ""):
+      yield from _read_texts(card, settings)  # It has no such header.
       return
-    check = dataclasses.replace(check, text_pair_column="text_pair")
+    settings = dataclasses.replace(settings, text_pair_column="text_pair")
   names = ("text", "text_pair")
   table = dataclasses.replace(card, kind="regression", inputs=names)
-  for [pair], number in _read_texts_and_labels(table, check):
+  for [pair], number in _read_texts_and_labels(table, settings):
     yield [{"text": text} for text in pair.values()], number
 
 

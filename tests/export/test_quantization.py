@@ -6,6 +6,7 @@ import math
 import pytest
 
 from export import quantization
+import export_saved_model
 import tiny_models
 
 CHINESE = "\u5317\u4eac"
@@ -23,13 +24,14 @@ class Answers:
 
 
 @pytest.fixture
-def compare(tmp_path):
-  def compare(kind, content, answers, settings=None, **columns):
+def compare(tmp_path, monkeypatch):
+  def compare(kind, content, answers, settings=None, fewest=2, **columns):
     """Compares two models; returns the comparison and the requests."""
     path = tmp_path / ("dev.json" if content[0] == "{" else "dev.tsv")
     path.write_text(content)
-    check = quantization.ScoreCheck(
-      str(path), 9, 0.0, **{"fewest_examples": 2, **columns}
+    monkeypatch.setattr(quantization, "_FEWEST_EXAMPLES", fewest)
+    check = export_saved_model.ExportSettings(
+      eval_file=str(path), max_eval_examples=9, max_score_drop=0.0, **columns
     )
     inputs = ["question", "context"] if "answer" in kind else ["text"]
     inputs += ["text_pair"] * (kind in ("multi_label", "single_label"))
@@ -171,7 +173,7 @@ def test_guesses_are_of_texts_with_a_mask(compare):
 def test_too_few_examples_and_answers_that_are_all_alike(compare):
   content = "text\tlabel\n" + "good\t1\n" * 49
   with pytest.raises(ValueError, match="49 of at least 50 examples"):
-    compare("regression", content, ([], []), fewest_examples=50)
+    compare("regression", content, ([], []), fewest=50)
   answers = [{"vector": [0.0, 1.0]}] * 3
   with pytest.raises(ValueError, match="the model answers all alike"):
     settings = {"layer": -1, "pooling": "mean"}
