@@ -138,10 +138,8 @@ def answer_lines(
     settings.input_file,
     settings.input_format,
     model.maker,
-    request_lines.Columns(
-      tuple(filter(None, (settings.text_column, settings.text_pair_column))),
-      {"auto": None, "yes": True, "no": False}[settings.header],
-    ),
+    list(filter(None, (settings.text_column, settings.text_pair_column))),
+    {"auto": None, "yes": True, "no": False}[settings.header],
   )
   most_tokens = settings.batch_size * model.card.max_seq_length
   count = bad = 0
@@ -202,9 +200,10 @@ def main() -> int:
     raise ValueError(f"--{min(unread)} needs --serve")
   if settings.serve:
     imports.load("waitress", "--serve")
-  folder, engine = settings.export_dir, settings.engine
-  model = exported_model.ExportedModel(folder, settings.threads, engine)
-  if engine:
+  model = exported_model.ExportedModel(
+    settings.export_dir, settings.threads, settings.engine or ""
+  )
+  if settings.engine:
     print(f"computing with {model.engine_name}", file=sys.stderr)
   run = serve if settings.serve else answer_lines
   return run(model, settings)

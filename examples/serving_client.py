@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--url", help="of the model in TensorFlow Serving")
   parser.add_argument("request", nargs="+", help="JSON: the texts by name")
   flags = parser.parse_args(arguments)
-  engine = RestEngine(flags.url) if flags.url else None
+  engine = RestEngine(flags.url) if flags.url else ""
   model = exported_model.ExportedModel(flags.export_dir, engine=engine)
   requests = model.maker.encode_all([json.loads(r) for r in flags.request])
   for answer in model.answer(requests):

@@ -1,6 +1,6 @@
 """Tries which engine runs an export of --format=onnx fastest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import contextlib
 import importlib.metadata
 import importlib.util
@@ -19,7 +19,7 @@ FILE = "engines.json"  # Beside the export: the fastest one, by processor.
 PACKAGES = ("onnxruntime", "openvino")
 AUTO = "auto"
 NAMES = (*PACKAGES, AUTO)
-Probes = list[list[np.ndarray]]  # The ids of each input, int32 [1, S].
+Probes = Sequence[list[np.ndarray]]  # The ids of each input, int32 [1, S].
 _TEXTS = (
   "The film starts slowly, but after half an hour nobody looks at the clock.",
   "In 1998 the company moved its office from Paris to [MASK].",

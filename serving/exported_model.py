@@ -6,7 +6,6 @@ request_lines and http_server take the requests.
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-import functools
 import os
 from typing import Protocol
 
@@ -51,7 +50,7 @@ class ExportedModel:
     self,
     folder: str,
     threads: int = 0,
-    engine: Engine | str | None = None,
+    engine: Engine | str = "",
     card: export_card.Card | None = None,
   ):
     self.card = card or export_card.read(folder, answers.check)
@@ -63,9 +62,9 @@ class ExportedModel:
         export_card.check_file(folder, name, self.card)
     self.name = os.path.basename(os.path.abspath(folder))
     self.maker = answers.MAKERS[self.card.kind](self.card, vocab_file)
-    if not engine or isinstance(engine, str):
-      probes = engine_trials.make_probes(self.maker) if engine else None
-      engine = open_engine(folder, self.card, threads, engine or "", probes)
+    if isinstance(engine, str):
+      probes = engine_trials.make_probes(self.maker) if engine else []
+      engine = open_engine(folder, self.card, threads, engine, probes)
     self._engine = engine
     self.engine_name: str = getattr(engine, "name", "")
 
@@ -146,20 +145,24 @@ def open_engine(
   card: export_card.Card,
   threads: int = 0,
   name: str = "",
-  probes: engine_trials.Probes | None = None,
+  probes: engine_trials.Probes = (),
 ) -> Engine:
-  """Loads the model of an export; see `ExportedModel`."""
+  """Loads the model of an export; see `ExportedModel`.
+
+  Args:
+    name: of the engine; "" for the usual one of the export's format.
+    probes: inputs to choose an engine and its numbers by, if `name` is given.
+  """
   if name and (card.format != "onnx" or name not in engine_trials.NAMES):
     raise ValueError(
       f"--engine={name}: {folder} has the format {card.format}; expected one "
       f"of {', '.join(engine_trials.NAMES)}, and an export of --format=onnx"
     )
-  if probes and name == engine_trials.AUTO:
-    open_one = functools.partial(
-      open_engine, folder, card, threads, probes=probes
+  if name == engine_trials.AUTO:
+    name = engine_trials.find_fastest(
+      folder, probes, lambda n: open_engine(folder, card, threads, n, probes)
     )
-    name = engine_trials.find_fastest(folder, probes, open_one)
-  if probes and name == "openvino":
+  if name == "openvino":
     imports.load(name, "--engine=openvino")
     from serving import openvino_engine
 

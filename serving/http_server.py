@@ -316,7 +316,7 @@ class _Channel(channel.HTTPChannel):
     return super().writable()
 
 
-class _Dispatcher(task.ThreadedTaskDispatcher):
+class _Dispatcher:
   """Keeps threads apart, so that no kind of request waits for another.
 
   One answers what needs no model. One computes attention, which takes much
@@ -324,21 +324,18 @@ class _Dispatcher(task.ThreadedTaskDispatcher):
   """
 
   def __init__(self, threads: int):
-    super().__init__()
-    self.set_thread_count(threads)
-    self._quick = task.ThreadedTaskDispatcher()
-    self._quick.set_thread_count(1)
-    self._attention = task.ThreadedTaskDispatcher()
-    self._attention.set_thread_count(1)
+    counts = {"/predict": threads, "/attention": 1, "": 1}
+    self._lanes = {path: task.ThreadedTaskDispatcher() for path in counts}
+    for path, lane in self._lanes.items():
+      lane.set_thread_count(counts[path])
 
   def add_task(self, task):
-    lanes = {"/predict": super(), "/attention": self._attention}
     path = getattr(task.requests[0], "path", "")  # Not of a broken request.
-    lanes.get(path, self._quick).add_task(task)
+    self._lanes[path if path in self._lanes else ""].add_task(task)
 
-  def shutdown(self, cancel_pending=True, timeout=5):
-    self._attention.shutdown(cancel_pending, timeout)
-    return super().shutdown(cancel_pending, timeout)
+  def shutdown(self):
+    for lane in self._lanes.values():
+      lane.shutdown()
 
 
 def check_name(name: str) -> None:

@@ -25,9 +25,6 @@ class Engine:
 
   A ValueError if a file is not the one that was exported, ONNX Runtime cannot
   run the model, or its outputs are not those of the labels.
-
-  Args:
-    threads: for the products of a batch; 0: one for each core.
   """
 
   name = "onnxruntime"

@@ -30,22 +30,13 @@ class RequestLine(NamedTuple):
   error: str = ""
 
 
-class Columns(NamedTuple):
-  """Where the model's inputs are in a TSV file."""
-
-  given: tuple[str, ...] = ()  # Names or numbers from 0, in their order.
-  header: bool | None = None  # None: if the first row has names that are known.
-
-
-_NO_COLUMNS = Columns()
-
-
 def read(
   texts: Sequence[str] | None,
   path: str,
   format: str,
   maker: answer_maker.AnswerMaker,
-  columns: Columns = _NO_COLUMNS,
+  columns: Sequence[str] = (),
+  header: bool | None = None,
 ) -> Iterator[RequestLine]:
   """Yields the lines of a file as they come, without a header.
 
@@ -54,7 +45,8 @@ def read(
     path: of the file, .gz and .xz too, or - for the standard input.
     format: one of FORMATS, or auto: by the file's name, else TSV for a model
       that takes several texts.
-    columns: of the model's inputs, in a TSV file.
+    columns: of the model's inputs in a TSV file, names or numbers from 0.
+    header: whether it has one; None: if its first row has names that are known.
 
   Raises:
     ValueError: a column is not in the header.
@@ -63,7 +55,7 @@ def read(
   if format == "auto":
     format = _guess_format(path, names)
   has_columns = format == "tsv" and answer_maker.CHOICES not in names
-  if columns != _NO_COLUMNS and not has_columns:
+  if (columns or header is not None) and not has_columns:
     raise ValueError(
       f"{path}: --text_column, --text_pair_column and --header are for TSV "
       "files without choices"
@@ -79,7 +71,8 @@ def read(
       yield RequestLine(None, shown, f"line {number}: {error}")
       continue
     if number == 1 and has_columns and not texts:
-      positions, skipped = _find_columns(text.split("\t"), columns, names, path)
+      cells = text.split("\t")
+      positions, skipped = _find_columns(cells, columns, header, names, path)
       if skipped:
         continue
     try:
@@ -95,13 +88,16 @@ def read(
 
 
 def _find_columns(
-  cells: list[str], columns: Columns, names: list[str], path: str
+  cells: list[str],
+  given: Sequence[str],
+  header: bool | None,
+  names: list[str],
+  path: str,
 ) -> tuple[list[int] | None, bool]:
   """Returns the places of the inputs, and whether the first row is a header.
 
   The places are None if all columns are inputs.
   """
-  given, header = columns
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
   if given and all(column.isdecimal() for column in given):

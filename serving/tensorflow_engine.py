@@ -22,11 +22,8 @@ _FAULTS = (tf.errors.OpError, OSError, LookupError, ValueError, RuntimeError)
 class Engine:
   """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
 
-  A ValueError if there is no model in it that can be read.
-
-  Args:
-    threads: for the products of a batch; 0: one for each core. The first model
-      of a process decides.
+  A ValueError if there is no model in it that can be read. The first model of a
+  process decides on the threads.
   """
 
   def __init__(self, folder: str, threads: int = 0):

@@ -121,8 +121,7 @@ def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
   maker = tiny_models.make_maker(tmp_path, names)
   path = tmp_path / "test.tsv"
   path.write_text("".join(f"{row}\n" for row in rows))
-  columns = request_lines.Columns(*columns)
-  lines = list(request_lines.read(None, str(path), "auto", maker, columns))
+  lines = list(request_lines.read(None, str(path), "auto", maker, *columns))
   assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
   plain = ["the film\ta", "bad\ta"] if len(names) > 1 else ["the film", "bad"]
   expected = list(request_lines.read(plain, "", "auto", maker))
@@ -140,14 +139,12 @@ def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
 def test_columns_that_are_not_there(tmp_path, maker, columns, format, message):
   path = tmp_path / "test.tsv"
   path.write_text("a\tb\n")
-  columns = request_lines.Columns(*columns)
   with pytest.raises(ValueError, match=message):
-    list(request_lines.read(None, str(path), format, maker, columns))
+    list(request_lines.read(None, str(path), format, maker, *columns))
 
 
 def test_a_row_that_lacks_a_column_is_an_error_of_its_own(tmp_path, maker):
   path = tmp_path / "test.tsv"
   path.write_text("0\tthe film\n1\n")
-  columns = request_lines.Columns(("1",))
-  good, bad = request_lines.read(None, str(path), "auto", maker, columns)
+  good, bad = request_lines.read(None, str(path), "auto", maker, ["1"])
   assert (good.error, bad.error) == ("", "line 2: 1 columns, expected 2")
