@@ -133,14 +133,7 @@ def answer_lines(
   """Answers the input; returns the exit status."""
   start = time.monotonic()
   files.check_is_no_input(settings.output_file, [settings.input_file])
-  lines = request_lines.read(
-    settings.text,
-    settings.input_file,
-    settings.input_format,
-    model.maker,
-    list(filter(None, (settings.text_column, settings.text_pair_column))),
-    {"auto": None, "yes": True, "no": False}[settings.header],
-  )
+  lines = request_lines.read(settings, model.maker)
   most_tokens = settings.batch_size * model.card.max_seq_length
   count = bad = 0
   with files.open_lines(settings.output_file) as write:
@@ -164,26 +157,6 @@ def answer_lines(
   return int(bad > 0)
 
 
-def serve(
-  model: exported_model.ExportedModel, settings: PredictSettings
-) -> int:
-  """Serves the model until it is stopped; returns the exit status."""
-  from serving import http_server  # Needs waitress, which the rest does not.
-
-  limits = http_server.Limits(
-    body_bytes=settings.max_request_bytes,
-    batch_tokens=settings.batch_size * model.card.max_seq_length,
-    wait_seconds=settings.batch_wait_ms / 1000,
-  )
-  return http_server.serve(
-    model,
-    limits,
-    host=settings.host,
-    port=settings.port,
-    names=settings.allowed_hosts,
-  )
-
-
 def main() -> int:
   settings = PredictSettings.read()
   given = {
@@ -205,8 +178,11 @@ def main() -> int:
   )
   if settings.engine:
     print(f"computing with {model.engine_name}", file=sys.stderr)
-  run = serve if settings.serve else answer_lines
-  return run(model, settings)
+  if not settings.serve:
+    return answer_lines(model, settings)
+  from serving import http_server  # Needs waitress, which the rest does not.
+
+  return http_server.serve(model, settings)
 
 
 if __name__ == "__main__":

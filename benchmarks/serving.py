@@ -384,7 +384,7 @@ def load_ours(workload: Workload, name: str):
     input_file=workload.input_file,
     output_file=workload.answers_file(name),
   )
-  engine = "openvino" if name == OPENVINO else None
+  engine = "openvino" if name == OPENVINO else ""
   model = exported_model.ExportedModel(workload.export(name), engine=engine)
   if engine:
     print(f"computing with {model.engine_name}", file=sys.stderr)

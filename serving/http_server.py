@@ -346,21 +346,14 @@ def check_name(name: str) -> None:
     )
 
 
-def serve(
-  model: exported_model.ExportedModel,
-  limits: Limits,
-  host: str,
-  port: int,
-  names: Sequence[str],
-) -> int:
+def serve(model: exported_model.ExportedModel, settings: Any) -> int:
   """Serves a model until SIGTERM or SIGINT; returns the exit status.
 
-  Args:
-    port: 0 for any that is free.
-    names: other names of the host.
+  `settings` are those of predict.py.
   """
-  for name in names:
+  for name in settings.allowed_hosts:
     check_name(name)
+  host, port = settings.host, settings.port
   family = socket.AF_INET6 if ":" in host else socket.AF_INET
   listener = socket.socket(family, socket.SOCK_STREAM)
   try:
@@ -368,14 +361,15 @@ def serve(
     listener.bind((host, port))
   except (OSError, OverflowError) as error:
     raise ValueError(f"--host={host} --port={port}: {error}") from None
-  names = [host, "localhost", socket.gethostname(), *names]
+  limits = Limits(
+    body_bytes=settings.max_request_bytes,
+    batch_tokens=settings.batch_size * model.card.max_seq_length,
+    wait_seconds=settings.batch_wait_ms / 1000,
+  )
+  names = [host, "localhost", socket.gethostname(), *settings.allowed_hosts]
   server = make_server(Application(model, limits, names), listener, limits)
-
-  def stop(*_):
-    raise SystemExit
-
   for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, stop)
+    signal.signal(number, lambda *_: sys.exit())
   shown = f"[{host}]" if ":" in host else host
   print(f"http://{shown}:{listener.getsockname()[1]}/", flush=True)
   server.run()  # After SystemExit, answers under way have 5 s more.

@@ -3,7 +3,7 @@
 A line that cannot be answered does not end the stream: it holds an error.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 import json
 import os
 from typing import Any, NamedTuple
@@ -31,31 +31,26 @@ class RequestLine(NamedTuple):
 
 
 def read(
-  texts: Sequence[str] | None,
-  path: str,
-  format: str,
-  maker: answer_maker.AnswerMaker,
-  columns: Sequence[str] = (),
-  header: bool | None = None,
+  settings: Any, maker: answer_maker.AnswerMaker
 ) -> Iterator[RequestLine]:
-  """Yields the lines of a file as they come, without a header.
+  """Yields the lines of the input as they come, without a header.
 
-  Args:
-    texts: the lines, instead of those of a file.
-    path: of the file, .gz and .xz too, or - for the standard input.
-    format: one of FORMATS, or auto: by the file's name, else TSV for a model
-      that takes several texts.
-    columns: of the model's inputs in a TSV file, names or numbers from 0.
-    header: whether it has one; None: if its first row has names that are known.
-
-  Raises:
-    ValueError: a column is not in the header.
+  `settings` are those of predict.py. A ValueError says that a column is not in
+  the header.
   """
+  texts, path, format = (
+    settings.text,
+    settings.input_file,
+    settings.input_format,
+  )
   names = list(maker.inputs)
   if format == "auto":
     format = _guess_format(path, names)
   has_columns = format == "tsv" and answer_maker.CHOICES not in names
-  if (columns or header is not None) and not has_columns:
+  columns = list(
+    filter(None, (settings.text_column, settings.text_pair_column))
+  )
+  if (columns or settings.header != "auto") and not has_columns:
     raise ValueError(
       f"{path}: --text_column, --text_pair_column and --header are for TSV "
       "files without choices"
@@ -71,8 +66,9 @@ def read(
       yield RequestLine(None, shown, f"line {number}: {error}")
       continue
     if number == 1 and has_columns and not texts:
-      cells = text.split("\t")
-      positions, skipped = _find_columns(cells, columns, header, names, path)
+      positions, skipped = _find_columns(
+        text.split("\t"), columns, settings.header, names, path
+      )
       if skipped:
         continue
     try:
@@ -89,8 +85,8 @@ def read(
 
 def _find_columns(
   cells: list[str],
-  given: Sequence[str],
-  header: bool | None,
+  given: list[str],
+  header: str,
   names: list[str],
   path: str,
 ) -> tuple[list[int] | None, bool]:
@@ -101,19 +97,19 @@ def _find_columns(
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
   if given and all(column.isdecimal() for column in given):
-    return list(map(int, given)), bool(header)
+    return list(map(int, given)), header == "yes"
   cells = [cell.strip() for cell in cells]
   for known in [given] if given else [names, *_HEADERS]:
     known = known[: len(names)]
     is_there = len(known) == len(names) and set(known) <= set(cells)
-    if is_there and header is not False:
+    if is_there and header != "no":
       return list(map(cells.index, known)), True
   if given:
     raise ValueError(
       f"{path}: no header with {' and '.join(given)}; the first row is: "
       f"{', '.join(cells)[:200]}"
     )
-  return None, bool(header)
+  return None, header == "yes"
 
 
 def _choose_cells(text: str, positions: list[int]) -> str:

@@ -1,5 +1,6 @@
 """Readers of text files on damaged files: a value or an error for the user."""
 
+import dataclasses
 import functools
 import gzip
 import json
@@ -11,6 +12,7 @@ import pytest
 
 from data import files, label_files, tables
 import fuzzing
+import predict
 from serving import request_lines
 from tasks import (
   classification,
@@ -105,7 +107,13 @@ def read_words(path, is_tagged=False):
 
 
 def read_requests(maker, format="auto"):
-  return lambda path: list(request_lines.read(None, path, format, maker))
+  flags = predict.PredictSettings(input_format=format)
+
+  def read(path):
+    settings = dataclasses.replace(flags, input_file=path)
+    return list(request_lines.read(settings, maker))
+
+  return read
 
 
 def read_paragraphs(path):

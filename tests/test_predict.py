@@ -168,7 +168,8 @@ sys.path.insert(0, %r)
 import predict
 from serving import request_lines
 kind = types.SimpleNamespace(inputs=["text"], encode=lambda request: request)
-for window in predict.read_ahead(request_lines.read(None, "-", "lines", kind)):
+settings = predict.PredictSettings(input_format="lines")
+for window in predict.read_ahead(request_lines.read(settings, kind)):
   sys.exit(7)
 """
 

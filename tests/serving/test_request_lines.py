@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import predict
 from serving import request_lines
 import tiny_models
 
@@ -14,8 +15,13 @@ def maker(tmp_path_factory):
   return tiny_models.make_maker(tmp_path_factory.mktemp("maker"), ["text"])
 
 
-def read(path, maker, format="auto"):
-  return list(request_lines.read(None, str(path), format, maker))
+def read(path, maker, format="auto", **flags):
+  """Reads a file, or a list of texts."""
+  flags |= (
+    {"text": path} if isinstance(path, list) else {"input_file": str(path)}
+  )
+  settings = predict.PredictSettings(input_format=format, **flags)
+  return list(request_lines.read(settings, maker))
 
 
 def test_an_id_comes_back(tmp_path, maker):
@@ -47,9 +53,8 @@ def test_pairs_are_columns_wherever_they_come_from(tmp_path):
   maker = tiny_models.make_maker(tmp_path, ["text", "text_pair"])
   path = tmp_path / "pairs.txt"
   path.write_text("the film\tbad\nthe film bad\n")
-  for texts, source in ((None, path), (["the film\tbad", "the film bad"], "")):
-    lines = list(request_lines.read(texts, str(source), "auto", maker))
-    ids = [line.request.rows[0].input_ids for line in lines]
+  for source in (path, ["the film\tbad", "the film bad"]):
+    ids = [line.request.rows[0].input_ids for line in read(source, maker)]
     assert ids == [[2, 11, 12, 3, 8, 3], [2, 11, 12, 8, 3]]
 
 
@@ -84,7 +89,7 @@ def test_columns_after_the_question_are_choices(tmp_path):
   inputs = ["context", "question", "choices"]
   maker = tiny_models.make_maker(tmp_path, inputs, "multiple_choice")
   lines = ["the film\twas\tgood\tbad plot\tgood", "the film\twas\tgood", "a"]
-  good, *bad = request_lines.read(lines, "", "tsv", maker)
+  good, *bad = read(lines, maker, "tsv")
   choices = ["good", "bad plot", "good"]
   request = {"context": "the film", "question": "was", "choices": choices}
   assert maker.encode(request) == good.request
@@ -99,21 +104,25 @@ def test_columns_after_the_question_are_choices(tmp_path):
 @pytest.mark.parametrize(
   ("names", "rows", "columns"),
   [
-    (["text"], ["ham\tthe film", "spam\tbad"], (("1",), None)),
-    (["text"], ["a\tb", "ham\tthe film", "spam\tbad"], (("b",), None)),
-    (["text"], ["a\tb", "ham\tthe film", "spam\tbad"], (("1",), True)),
-    (["text"], ["index\tsentence", "0\tthe film", "1\tbad"], ((), None)),
-    (["text"], ["label\ttext", "0\tthe film", "1\tbad"], ((), None)),
+    (["text"], ["ham\tthe film", "spam\tbad"], {"text_column": "1"}),
+    (["text"], ["a\tb", "ham\tthe film", "spam\tbad"], {"text_column": "b"}),
+    (
+      ["text"],
+      ["a\tb", "ham\tthe film", "spam\tbad"],
+      {"text_column": "1", "header": "yes"},
+    ),
+    (["text"], ["index\tsentence", "0\tthe film", "1\tbad"], {}),
+    (["text"], ["label\ttext", "0\tthe film", "1\tbad"], {}),
     (
       ["text", "text_pair"],
       ["index\tsentence1\tsentence2", "0\tthe film\ta", "1\tbad\ta"],
-      ((), None),
+      {},
     ),
     (
       ["text", "text_pair"],
       ["\ufeffindex\t#1 ID\t#2 ID\t#1 String\t#2 String\r"]
       + ["0\t1\t2\tthe film\ta\r", "1\t2\t3\tbad\ta\r"],
-      ((), None),
+      {},
     ),
   ],
 )
@@ -121,30 +130,31 @@ def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
   maker = tiny_models.make_maker(tmp_path, names)
   path = tmp_path / "test.tsv"
   path.write_text("".join(f"{row}\n" for row in rows))
-  lines = list(request_lines.read(None, str(path), "auto", maker, *columns))
+  lines = read(path, maker, **columns)
   assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
   plain = ["the film\ta", "bad\ta"] if len(names) > 1 else ["the film", "bad"]
-  expected = list(request_lines.read(plain, "", "auto", maker))
+  expected = read(plain, maker)
   assert [line.request for line in lines] == [line.request for line in expected]
 
 
 @pytest.mark.parametrize(
   ("columns", "format", "message"),
   [
-    ((("c",), None), "tsv", "no header with c; the first row is: a, b"),
-    ((("0", "1"), None), "tsv", "expected a column for each of text"),
-    ((("0",), None), "lines", "are for TSV files without choices"),
+    (("c", None), "tsv", "no header with c; the first row is: a, b"),
+    (("0", "1"), "tsv", "expected a column for each of text"),
+    (("0", None), "lines", "are for TSV files without choices"),
   ],
 )
 def test_columns_that_are_not_there(tmp_path, maker, columns, format, message):
   path = tmp_path / "test.tsv"
   path.write_text("a\tb\n")
+  columns = dict(zip(("text_column", "text_pair_column"), columns, strict=True))
   with pytest.raises(ValueError, match=message):
-    list(request_lines.read(None, str(path), format, maker, *columns))
+    read(path, maker, format, **columns)
 
 
 def test_a_row_that_lacks_a_column_is_an_error_of_its_own(tmp_path, maker):
   path = tmp_path / "test.tsv"
   path.write_text("0\tthe film\n1\n")
-  good, bad = request_lines.read(None, str(path), "auto", maker, ["1"])
+  good, bad = read(path, maker, text_column="1")
   assert (good.error, bad.error) == ("", "line 2: 1 columns, expected 2")
