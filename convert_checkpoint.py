@@ -93,13 +93,7 @@ def make_model(
   settings: ConversionSettings, folder: models.ModelFolder
 ) -> models.Model:
   """Reads --input and changes it as the flags say."""
-  model = conversion.read(
-    folder,
-    settings.vocab_file,
-    settings.labels_file,
-    settings.do_lower_case,
-    settings.head,
-  )
+  model = conversion.read(folder, settings)
   if settings.strip:
     model = conversion.strip(model)
   if settings.grow_positions:

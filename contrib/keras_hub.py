@@ -4,7 +4,7 @@ KerasHub itself reads and writes the weights. Its masked-LM head stays unread:
 its GELU and the epsilon of its LayerNorm differ from BERT's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import functools
 import math
 import os
@@ -192,13 +192,10 @@ def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
 
 
 def write(
-  folder: str,
-  config: modeling.BertConfig,
-  values: Mapping[str, np.ndarray],
-  vocabulary: Sequence[str],
-  do_lower_case: bool,
+  folder: str, source: models.Model, values: Mapping[str, np.ndarray]
 ) -> None:
-  """Writes the values of an encoder, or of a classifier, to a folder."""
+  """Writes values of a model: those of its encoder, or of its classifier."""
+  config, lower = source.config, source.do_lower_case
   rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob
   if config.hidden_act != "gelu" or len(set(rates)) > 1:
     raise ValueError(
@@ -214,7 +211,7 @@ def write(
     value = values[name].T if name == "output_weights" else values[name]
     variable.assign(value.reshape(variable.shape))
   tokenizer = theirs.BertTokenizer(
-    list(vocabulary), lowercase=do_lower_case, strip_accents=do_lower_case
+    source.vocabulary, lowercase=lower, strip_accents=lower
   )
   preprocessor = theirs.BertTextClassifierPreprocessor(
     tokenizer, sequence_length=config.max_position_embeddings

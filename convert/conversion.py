@@ -5,6 +5,7 @@ functions that change it return a new one.
 """
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,17 +21,11 @@ _TABLE = "bert/embeddings/word_embeddings"
 _BIAS = "cls/predictions/output_bias"
 
 
-def read(
-  folder: models.ModelFolder,
-  vocab_file: str | None = None,
-  labels_file: str | None = None,
-  do_lower_case: bool | None = None,
-  head: str = "auto",
-) -> models.Model:
+def read(folder: models.ModelFolder, settings: Any) -> models.Model:
   """Reads all weights of an opened model, and the files beside them.
 
-  The other arguments count instead of its files. A ValueError if a file is not
-  found, or does not fit the others.
+  The settings, those of convert_checkpoint.py, count instead of its files. A
+  ValueError if a file is not found, or does not fit the others.
   """
   _check_is_transformer(folder)
   weights = folder.weights
@@ -39,26 +34,29 @@ def read(
     if value.dtype.name == "bfloat16":  # Which numpy lacks.
       values[name] = value.astype(np.float32)
   _check_encoder(folder, values)
-  other_vocab = vocab_file or folder.vocab_file
+  other_vocab = settings.vocab_file or folder.vocab_file
   # WordPieces are read with the tokens that were added to them later.
   if not other_vocab or vocabulary_table.is_word_pieces(other_vocab):
     other_vocab = None
-    vocabulary = _read_word_pieces(folder.folders, vocab_file)
+    vocabulary = _read_word_pieces(folder.folders, settings.vocab_file)
   else:
     vocab = vocabulary_table.load_vocab(other_vocab)
     tokens = {index: token for token, index in vocab.items()}
     vocabulary = [tokens[index] for index in sorted(tokens)]
+  do_lower_case = settings.do_lower_case
   if do_lower_case is None:
     do_lower_case = folder.do_lower_case
   if do_lower_case is None:
     do_lower_case = not vocabulary_table.is_cased(vocabulary)
+  head, labels = settings.head, folder.labels
   if head == "auto":
     head = _find_head(values, folder.problem)
   else:
     kept = ("bert/", "global_step", *models.HEADS[head].prefixes)
     values = {name: x for name, x in values.items() if name.startswith(kept)}
   _check_arrays(folder, values)
-  labels = label_files.read(labels_file) if labels_file else folder.labels
+  if settings.labels_file:
+    labels = label_files.read(settings.labels_file)
   count = len(values.get("output_bias", labels))
   if labels and len(labels) != count:
     raise ValueError(
@@ -66,7 +64,7 @@ def read(
       "pass its --labels_file"
     )
   # Labels without their head would only stop whoever trains another.
-  has_labels = "output_weights" in values or labels_file
+  has_labels = "output_weights" in values or settings.labels_file
   changed = {
     "problem": folder.problem if "output_weights" in values else None,
     "vocab_file": other_vocab,

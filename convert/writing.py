@@ -134,9 +134,7 @@ def _write_keras_hub(folder, model) -> list[str]:
   names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
   keras_hub = importlib.import_module("contrib.keras_hub")
-  keras_hub.write(
-    folder, model.config, values, model.vocabulary, model.do_lower_case
-  )
+  keras_hub.write(folder, model, values)
   rest = sorted(set(model.values) - set(values))
   return _describe(keras_hub.WEIGHTS, users, model, rest, "left out")
 

@@ -7,6 +7,7 @@ those of the V1 format: if a test ends the process, that is the fault found.
 import json
 import pathlib
 import shutil
+import types
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,7 +142,10 @@ def valid(tmp_path_factory):
   values = {n: np.ones(shape, np.float32) for n, shape in shapes.items()}
   tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
   preset, shards = folder / "keras_hub", folder / "shards"
-  keras_hub.write(str(preset), config, values, tokens, True)
+  model = types.SimpleNamespace(
+    config=config, vocabulary=tokens, do_lower_case=True
+  )
+  keras_hub.write(str(preset), model, values)
   assert len(any_model.values(preset)) == len(values)
   shutil.copy(preset / "config.json", shards)
   shutil.copy(preset / "model.weights.h5", shards / "m_0.weights.h5")

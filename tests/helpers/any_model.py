@@ -100,7 +100,8 @@ def convert(**values):
 def read(path, bert_config_file=None, **overrides):
   """Returns the `models.Model` of a folder or a prefix."""
   folder = model_folder.open(str(path), bert_config_file)
-  return conversion.read(folder, **overrides)
+  settings = convert_checkpoint.ConversionSettings(output="", **overrides)
+  return conversion.read(folder, settings)
 
 
 def values(path):
