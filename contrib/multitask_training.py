@@ -87,14 +87,11 @@ def train(
     settings = dataclasses.replace(settings, num_train_epochs=epochs)
   plan = fine_tuning.make_plan(settings, epoch)
   schedule = task_sampling.sample_tasks(
-    weights=[entry.weight for entry in entries],
-    given=[entry.rate for entry in entries],
-    counts=counts,
-    num_steps=plan.num_train_steps,
-    seed=settings.seed,
-    examples_limit=settings.examples_limit,
-    temperature=settings.temperature,
-    schedule=settings.schedule,
+    [entry.weight for entry in entries],
+    [entry.rate for entry in entries],
+    counts,
+    plan.num_train_steps,
+    settings,
   )
   for name, share, count in zip(runs, schedule.shares, counts, strict=True):
     print(f"task {name}: {count:,} examples, rate {share:.4f}")

@@ -5,7 +5,7 @@ to be saved to resume.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,10 +73,7 @@ def sample_tasks(
   given: Sequence[float | None],
   counts: Sequence[int],
   num_steps: int,
-  seed: int,
-  examples_limit: int = 2**21,
-  temperature: float = 1.0,
-  schedule: str = "constant",
+  settings: Any,
 ) -> TaskSchedule:
   """Weighs and draws the tasks of all steps; see `rates` and `anneal`.
 
@@ -88,7 +85,7 @@ def sample_tasks(
   idle = np.flatnonzero(~(by_step > 0).any(1))
   if len(idle):
     raise ValueError(f"--tasks_file: at step {idle[0]} all weights are 0")
-  by_count = rates(counts, examples_limit, temperature)
+  by_count = rates(counts, settings.examples_limit, settings.temperature)
   pairs = zip(by_count, given, strict=True)
   shares = np.array([s if rate is None else rate for s, rate in pairs])
   shares /= shares.sum()
@@ -97,8 +94,11 @@ def sample_tasks(
       f"a task would make no update: the rates are {shares.tolist()}; raise "
       "--temperature, or set others in --tasks_file"
     )
-  drawn = anneal(shares, num_steps) if schedule == "annealed" else shares
-  return TaskSchedule(shares, by_step, draw_tasks(drawn, by_step, seed))
+  is_annealed = settings.schedule == "annealed"
+  drawn = anneal(shares, num_steps) if is_annealed else shares
+  return TaskSchedule(
+    shares, by_step, draw_tasks(drawn, by_step, settings.seed)
+  )
 
 
 def draw_tasks(

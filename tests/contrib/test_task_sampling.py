@@ -4,6 +4,12 @@ import numpy as np
 import pytest
 
 from contrib import task_sampling
+import run_multitask
+
+
+def flags(**values):
+  """Returns settings of run_multitask.py."""
+  return run_multitask.MultitaskSettings(seed=1, **values)
 
 
 def test_draws_depend_on_rates_seed_and_step_only():
@@ -49,14 +55,14 @@ def test_a_low_temperature_draws_the_largest_task_most_or_is_refused():
   np.testing.assert_allclose(shares, [2.0**-100, 1.0])
   with pytest.raises(ValueError, match="a task would make no update"):
     task_sampling.sample_tasks(
-      [1.0, 1.0], [None, None], [10, 2_000_000], 3, seed=1, temperature=1e-3
+      [1.0, 1.0], [None, None], [10, 2_000_000], 3, flags(temperature=1e-3)
     )
 
 
 def test_every_setting_of_a_course_counts():
   def plan(**settings):
     return task_sampling.sample_tasks(
-      [1.0, 1.0], [None, None], [100, 900], 2000, seed=1, **settings
+      [1.0, 1.0], [None, None], [100, 900], 2000, flags(**settings)
     )
 
   def assert_shares(course, *expected):
