@@ -53,19 +53,18 @@ class Model:
     Raises:
       ValueError: an input is not one that the model takes.
     """
-    is_list = isinstance(texts, list)
-    for number, text in enumerate(texts if is_list else [texts]):
+    inputs = texts if isinstance(texts, list) else [texts]
+    for number, text in enumerate(inputs):
       if not isinstance(text, str | tuple | dict):
         raise ValueError(
           f"inputs[{number}] is {type(text).__name__}, expected str, a tuple or"
           f" a dict with {', '.join(self.inputs)}"
         )
     requests = self._model.maker.encode_all(
-      (text,) if isinstance(text, str) else text
-      for text in (texts if is_list else [texts])
+      (text,) if isinstance(text, str) else text for text in inputs
     )
     found = self._model.answer(requests)
-    return found if is_list else found[0]
+    return found if inputs is texts else found[0]
 
 
 def load(

@@ -7,11 +7,13 @@ Lengths, strides and thresholds are those of the training; flags override them.
 """
 
 import dataclasses
+import functools
 
 from cli import model_folder, program, shared_flags
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
+_count = functools.partial(_predictions, None, least=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,21 +54,13 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
   max_seq_length: int | None = _predictions(
     None, "Most tokens per input; 128 with --init_checkpoint.", least=8
   )
-  doc_stride: int | None = _predictions(
-    None, "Tokens from one window of a text to the next.", least=1
+  doc_stride: int | None = _count(
+    "Tokens from one window of a text to the next."
   )
-  max_query_length: int | None = _predictions(
-    None, "Most tokens of a question.", least=1
-  )
-  n_best_size: int | None = _predictions(
-    None, "Starts and ends to combine in a window.", least=1
-  )
-  max_answer_length: int | None = _predictions(
-    None, "Most tokens of an answer.", least=1
-  )
-  top_k: int | None = _predictions(
-    None, "Of fill_mask: guesses for each mask; default 5.", least=1
-  )
+  max_query_length: int | None = _count("Most tokens of a question.")
+  n_best_size: int | None = _count("Starts and ends to combine in a window.")
+  max_answer_length: int | None = _count("Most tokens of an answer.")
+  top_k: int | None = _count("Of fill_mask: guesses for each mask; default 5.")
   version_2_with_negative: bool | None = _predictions(
     None, "Whether questions may have no answer."
   )

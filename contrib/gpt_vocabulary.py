@@ -81,7 +81,7 @@ class BpeSplitter:
     return list(filter(None, pieces))
 
 
-class BpeTokenizer(tokenization.FullTokenizer):
+class Tokenizer(tokenization.FullTokenizer):
   """Turns text into the tokens and ids of GPT-1; see `FullTokenizer`."""
 
   shows_continuations = False
@@ -109,6 +109,3 @@ class BpeTokenizer(tokenization.FullTokenizer):
           tokenization.SourceToken(token, places[0][0], places[-1][1])
         )
     return tokens
-
-
-Tokenizer = BpeTokenizer

@@ -31,7 +31,7 @@ class WordSplitter(tokenization.BasicTokenizer):
     return words
 
 
-class WordTokenizer(tokenization.FullTokenizer):
+class Tokenizer(tokenization.FullTokenizer):
   """Turns text into words and their ids; see `FullTokenizer`."""
 
   def __init__(self, vocab_file, do_lower_case=True, never_split=()):
@@ -43,4 +43,4 @@ class WordTokenizer(tokenization.FullTokenizer):
     return self._encoder.encode_words(self.basic_tokenizer.tokenize(text))
 
 
-Tokenizer, load_vocab = WordTokenizer, tokenization.load_vocab
+load_vocab = tokenization.load_vocab
