@@ -67,16 +67,10 @@ from inputs import text_inputs
 def compute_vectors(
   model, features, layers, pooling, normalize=False
 ) -> dict[str, tf.Tensor]:
-  """Computes the vectors of a batch.
+  """Computes the vectors of a batch in L layers, given by their numbers.
 
-  Args:
-    model: an encoder, such as `modeling.BertModel`.
-    features: input_ids, input_mask and segment_ids, int32 [B, S].
-    layers: numbers of L layers.
-    pooling, normalize: as the flags.
-
-  Returns:
-    vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
+  `features` holds input_ids, input_mask and segment_ids, int32 [B, S]. Returns
+  vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
   """
   inputs = ("input_ids", "input_mask", "segment_ids")
   output = model(*(features[n] for n in inputs), return_hidden_states=True)

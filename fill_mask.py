@@ -63,14 +63,9 @@ _WRITERS = {
 def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
-  Args:
-    features: the rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
-    vocab_size: ids from here on have no token.
-    top_k: K.
-
-  Returns:
-    ids, int32, and probabilities, float32, of the most likely tokens [B, K];
-    log_prob, float32 [B], of the token that was there.
+  `features` are rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
+  Returns ids below `vocab_size`, int32, and probabilities, float32, of the most
+  likely tokens [B, top_k]; log_prob, float32 [B], of the token that was there.
   """
   names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
   output = model(*(features[name] for name in names))

@@ -173,15 +173,10 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
 def find(
   vectors: np.ndarray, queries: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Finds the largest inner products of all.
+  """Finds the largest products of vectors, float16 [N, H], and queries.
 
-  Args:
-    vectors: float16 [N, H].
-    queries: float32 [Q, H].
-
-  Returns:
-    The numbers of their vectors, int [Q, count], and the products, the largest
-    first.
+  The queries are float32 [Q, H]. Returns the numbers of the vectors, int [Q,
+  count], and the products, the largest first.
   """
   # NumPy converts float16 one by one. Shifted by 13 bits, its exponent and
   # fraction stand where float32 has them, but for a factor of 2^112.

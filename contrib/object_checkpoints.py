@@ -122,13 +122,16 @@ def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   lower = [k for k in scalars if np.asarray(weights.read(k)).dtype == bool]
   casing = bool(np.all(weights.read(lower[0]))) if len(lower) == 1 else None
   unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
-  assets = _asset_folders(prefix)
+  folders, library = (os.path.dirname(prefix) or ".",), "Model Garden"
+  parent = os.path.dirname(os.path.dirname(prefix)) or "."
+  if files.exists(os.path.join(parent, "saved_model.pb")):
+    folders, library = (os.path.join(parent, "assets"), parent), "a SavedModel"
   return models.ModelFolder(
     models.make_weights(prefix, variables, unread),
-    tuple(assets or [os.path.dirname(prefix) or "."]),
+    folders,
     config,
     do_lower_case=casing,
-    library="a SavedModel" if assets else "Model Garden",
+    library=library,
     assumed=("hidden_act",),
   )
 
@@ -157,14 +160,6 @@ def _without_heads(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
   """
   first, last = math.prod(shape[:-1]), math.prod(shape[1:])
   return [(math.prod(shape),), (*shape[:1], last), (first, *shape[-1:])]
-
-
-def _asset_folders(prefix: str) -> list[str]:
-  """Returns where a SavedModel's vocab.txt is; nothing for other prefixes."""
-  folder = os.path.dirname(os.path.dirname(prefix)) or "."
-  if not files.exists(os.path.join(folder, "saved_model.pb")):
-    return []
-  return [os.path.join(folder, "assets"), folder]
 
 
 def _list_names(weights) -> Iterator[tuple[str, tuple[str, str]]]:

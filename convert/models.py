@@ -105,14 +105,13 @@ class Model(ModelFolder):
 
 
 def variables(
-  config, head: str | None = None, labels: int | None = None
+  config: modeling.BertConfig,
+  head: str | None = None,
+  labels: int | None = None,
 ) -> dict[str, tuple[int | None, ...]]:
-  """Returns the shapes of variables by name.
+  """Returns the shapes of variables by name, without `head` of all HEADS.
 
-  Args:
-    config: a `modeling.BertConfig`.
-    head: a key of HEADS; None for the variables of all of them.
-    labels: the outputs of a classifier, if that is known.
+  `labels` are the outputs of a classifier, if that is known.
   """
   sizes = {
     "V": config.vocab_size,
@@ -154,9 +153,7 @@ class StoredVariable(NamedTuple):
 
   def transposed(self) -> "StoredVariable":
     """Returns the transposed matrix."""
-    return StoredVariable(
-      lambda: np.asarray(self.load()).T, tuple(self.shape[::-1])
-    )
+    return StoredVariable(lambda: np.asarray(self.load()).T, self.shape[::-1])
 
 
 def make_weights(

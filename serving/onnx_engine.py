@@ -12,7 +12,6 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 
 from serving import export_card
 
-_ATTENTION = export_card.ATTENTION
 _FAULTS = tuple(
   value
   for value in vars(onnxruntime_pybind11_state).values()
@@ -58,9 +57,8 @@ class Engine:
         f"{folder}: {export_card.FILE} has {count} labels, the model scores "
         f"{shape[-1]}: export the model again"
       )
-    self._names = [n for n in outputs if not n.startswith(_ATTENTION)]
-    maps = len(outputs) - len(self._names)
-    self._maps = [f"{_ATTENTION}{i}" for i in range(maps)]
+    self._maps = [n for n in outputs if n.startswith(export_card.ATTENTION)]
+    self._names = [n for n in outputs if n not in self._maps]
     # Else all outputs are computed, attention too.
     self._options = onnxruntime.RunOptions()
     self._options.only_execute_path_to_fetches = True
