@@ -40,18 +40,12 @@ class Model:
     self.inputs: tuple[str, ...] = model.card.inputs
 
   def __call__(self, texts: Any) -> Answer | list[Answer]:
-    """Answers one input, or a list of them.
+    """Answers one input, or a list of them, which gives a list.
 
-    Args:
-      texts: a text; a tuple of texts, such as (question, context); or a dict of
-        texts by the names of `inputs`, choices as a list or a tuple. Of these,
-        a list.
-
-    Returns:
-      The answer as predict.py writes it, without the index; for a list, a list.
-
-    Raises:
-      ValueError: an input is not one that the model takes.
+    An input is a text; a tuple of texts, such as (question, context); or a
+    dict of texts by the names of `inputs`, choices as a list or a tuple. An
+    answer is what predict.py writes, without the index. A ValueError says
+    which input is not one that the model takes.
     """
     inputs = texts if isinstance(texts, list) else [texts]
     for number, text in enumerate(inputs):

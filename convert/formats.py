@@ -52,14 +52,10 @@ def open_model(
 ) -> models.ModelFolder:
   """Opens a model: Google's, or one of another library.
 
-  Args:
-    path: a prefix of a checkpoint, one of its files, a folder (a release, the
-      output of a training, another library's), or the file of weights in it.
-    bert_config_file: the config, if that is not beside the weights.
-
-  Raises:
-    ValueError: there is no model, or a choice of several; or a file is damaged,
-      or does not fit the others.
+  The path is a prefix of a checkpoint, one of its files, a folder (a release,
+  the output of a training, another library's), or the file of weights in it. A
+  ValueError says that there is no model, or a choice of several; or that a file
+  is damaged, or does not fit the others.
   """
   folder = _open_weights(path)
   if not bert_config_file and (not folder.config or folder.assumed):

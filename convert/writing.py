@@ -11,12 +11,10 @@ from weights import checkpoints, fitting
 
 
 def write(output_format: str, folder: str, model: models.Model) -> list[str]:
-  """Writes a model in a format; returns lines about what was written.
+  """Writes a model to a new folder; returns lines about what was written.
 
-  Args:
-    output_format: "google", with an optimizer's slots to resume from;
-      "hugging_face"; or "keras_hub", without heads it computes differently.
-    folder: must not exist, or be empty.
+  The format is "google", with an optimizer's slots to resume from;
+  "hugging_face"; or "keras_hub", without heads that it computes differently.
   """
   writers = {
     "google": _write_google,

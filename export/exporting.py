@@ -27,13 +27,8 @@ def write(
 ) -> str:
   """Writes a model to a new folder, loads it again and compares.
 
-  Args:
-    format: as in `export_card.Card`.
-    check: the settings of a comparison; makes the products int8, if their
-      answers pass it, see `quantization.compare`.
-
-  Returns:
-    How close the export is, in words; a ValueError if it is not close enough.
+  With settings for `quantization.compare` the products are int8. Returns how
+  close the export is, in words; a ValueError if it is not close enough.
   """
   graph = signatures.Graph(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:

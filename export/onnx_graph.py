@@ -35,9 +35,8 @@ _ALIGNMENT = 4096  # The others are in a file that is mapped into memory.
 class Graph:
   """Collects the nodes and constants of an ONNX graph.
 
-  Args:
-    weights: by their names in Google's checkpoints.
-    quantizes: whether products with the encoder's kernels are of int8.
+  Weights have their names in Google's checkpoints. If it `quantizes`, products
+  with the encoder's kernels are of int8.
   """
 
   def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):

@@ -76,10 +76,8 @@ def compare(
 
   The file holds labelled examples, in the form that the model's program takes
   as --eval_file; for vectors and masked words texts, a line each; for vectors
-  also pairs of texts, with numbers that say how similar they are.
-
-  Args:
-    settings: those of export_saved_model.py.
+  also pairs of texts, with numbers that say how similar they are. The settings
+  are those of export_saved_model.py.
   """
   card, path, most = exact.card, settings.eval_file, settings.max_eval_examples
   read, score = _EVALUATIONS[card.kind]

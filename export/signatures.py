@@ -19,21 +19,15 @@ IDS = export_card.IDS
 
 
 class Graph:
-  """Computes the numbers of which a trained model's answers are made.
-
-  Attributes:
-    max_seq_length: tokens at which inputs are truncated.
-    num_tokens: of the vocabulary.
-    mask_id: the number of [MASK]; None if the vocabulary lacks it.
-    scores_tokens: whether the outputs are of tokens, also of padding.
-  """
+  """Computes the numbers of which a trained model's answers are made."""
 
   def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
     self.trained, self.vocab_file = trained, vocab_file
     self.max_seq_length = trained.prediction["max_seq_length"]
     vocab = vocabulary_table.load_vocab(vocab_file)
     self.num_tokens = max(vocab.values()) + 1
-    self.mask_id = vocab.get(answers.MASK)
+    self.mask_id = vocab.get(answers.MASK)  # None if it has no such token.
+    # Whether the outputs are of tokens, also of padding.
     self.scores_tokens = getattr(trained.model, "scores_tokens", False)
 
   def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:

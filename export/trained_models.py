@@ -161,8 +161,7 @@ def load_pretrained(
 ) -> TrainedModel:
   """Loads weights without a task; a ValueError if they are not of the kind.
 
-  Args:
-    kind: FEATURES or FILL_MASK; None: whatever the weights are good for.
+  It is FEATURES or FILL_MASK, without one whatever the weights are good for.
   """
   if not kind:
     has_head = _MASKED_LM in weights.shapes

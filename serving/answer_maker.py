@@ -32,45 +32,32 @@ class Encoded(NamedTuple):
 
 
 class AnswerMaker(abc.ABC):
-  """Makes the requests and answers of a kind of model; see `answers`.
+  """Makes the requests and answers of a kind of model; see `answers`."""
 
-  Attributes:
-    title: of a page about the model.
-    head: the class in heads.py that computes its outputs; "" for the encoder.
-    settings: those that answers depend on besides max_seq_length, and what is
-      allowed of each; see `files.check_values`.
-    texts: the names of all texts that it may take.
-    optional: the one of them that may be missing.
-    never_split: tokens that a text may hold.
-    has_labels, has_thresholds: whether answers are labels, with thresholds.
-    number: the name of an output that is one number.
-    inputs: the names of a request's texts, and whether they are required.
-    pads_fully: whether inputs need the padding that they had in training.
-  """
-
-  title: str
-  head = "ClassifierModel"
+  title: str  # A page about the model has it.
+  head = "ClassifierModel"  # In heads.py; "" if the encoder alone computes.
+  # What answers depend on besides max_seq_length; see `files.check_values`.
   settings: dict[str, tuple[Any, ...]]
-  texts: tuple[str, ...] = ("text", "text_pair")
-  optional = "text_pair"
-  never_split: tuple[str, ...] = ()
-  has_labels = has_thresholds = False
-  number = "logits"
-  pads_fully = False
+  texts: tuple[str, ...] = ("text", "text_pair")  # All that it may take.
+  optional = "text_pair"  # The one of them that may be missing.
+  never_split: tuple[str, ...] = ()  # Tokens that a text may hold.
+  has_labels = has_thresholds = False  # What its answers are, and need.
+  number = "logits"  # The name of an output that is one number.
+  pads_fully = False  # Whether inputs are padded as they were in training.
 
   def __init__(self, card: export_card.Card, vocab_file: str):
     self.card = card
     self._tokenizer = vocabulary_table.make_tokenizer(
       vocab_file, card.do_lower_case, self.never_split
     )
+    # The names of a request's texts, and whether they are required.
     self.inputs = {name: name != self.optional for name in card.inputs}
 
   def encode(self, request: Any) -> Encoded:
     """Encodes a request; a ValueError says what it lacks, or has too much.
 
-    Args:
-      request: texts by the names of `inputs`, or a tuple in their order; other
-        names may stand beside them.
+    It holds texts by the names of `inputs`, and maybe other names, or is a
+    tuple in their order.
     """
     names = ", ".join(
       name if required else f"{name} (optional)"
@@ -137,8 +124,7 @@ class AnswerMaker(abc.ABC):
   def answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
     """Returns the answer to a request, ready to be JSON.
 
-    Args:
-      outputs: of the model for each row; those of tokens have padding, too.
+    There are outputs for each row; those of tokens have padding, too.
     """
     answer = self._answer(encoded, outputs)
     return answer | {"truncated": encoded.was_cut}

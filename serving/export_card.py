@@ -83,11 +83,7 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
 def read(
   folder: str, check: Callable[[Card], None] = lambda card: None
 ) -> Card:
-  """Reads the card of an export; a ValueError names what is wrong.
-
-  Args:
-    check: raises a ValueError for other faults.
-  """
+  """Reads the card of an export; a ValueError, maybe of `check`, says why."""
   path = os.path.join(folder, FILE)
   try:
     with open(path, encoding="utf-8") as file:

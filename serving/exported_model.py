@@ -74,13 +74,10 @@ class ExportedModel:
     most_tokens: int = 0,
     is_wanted: Callable[[], bool] = lambda: True,
   ) -> list[answer_maker.Answer]:
-    """Answers requests, in their order, by batches of similar length.
+    """Answers requests of `maker.encode`, by batches of similar length.
 
-    Args:
-      requests: from `maker.encode`.
-      most_tokens: of a batch, padding included, unless it is a single input; 0:
-        those of BATCH_SIZE inputs.
-      is_wanted: asked before each batch; False raises a TimeoutError.
+    A batch has `most_tokens`, padding included, unless it is a single input; 0:
+    those of BATCH_SIZE inputs. A TimeoutError if none `is_wanted` before it.
     """
     rows = [row for request in requests for row in request.rows]
     full_size = self.card.max_seq_length if self.maker.pads_fully else 0
@@ -147,11 +144,9 @@ def open_engine(
   name: str = "",
   probes: engine_trials.Probes = (),
 ) -> Engine:
-  """Loads the model of an export; see `ExportedModel`.
+  """Loads the model of an export, by default with the engine of its format.
 
-  Args:
-    name: of the engine; "" for the usual one of the export's format.
-    probes: inputs to choose an engine and its numbers by, if `name` is given.
+  With a name, another engine is chosen, and the type of its numbers, by probes.
   """
   if name and (card.format != "onnx" or name not in engine_trials.NAMES):
     raise ValueError(
@@ -193,11 +188,11 @@ def _pad(rows, length: int) -> list[np.ndarray]:
 def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
   """Yields the indices of items of similar size, the largest last.
 
+  The largest size of a group times its number is at most `most`, unless it has
+  one item.
+
   >>> list(group_by_length([5, 1, 9, 2, 30], 10))
   [[1, 3], [0], [2], [4]]
-
-  Args:
-    most: of a group: its largest size times its number, unless it has one item.
   """
   group: list[int] = []
   for index in sorted(range(len(sizes)), key=sizes.__getitem__):

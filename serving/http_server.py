@@ -127,11 +127,7 @@ class _RefusedError(Exception):
 
 
 class Application:
-  """The page and the actions behind it as WSGI.
-
-  Args:
-    names: of the host; requests for another one are refused.
-  """
+  """The page and the actions behind it as WSGI, for a host of these names."""
 
   def __init__(
     self,
