@@ -1,7 +1,6 @@
 """A masked language model as a task of run_multitask.py."""
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 from cli import fine_tuning, model_folder, program, shared_flags
@@ -75,6 +74,5 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     predict=run_pretraining.compare,
     make_loss=lambda run: run_pretraining.loss_fn,
     evaluate=evaluate,
-    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
     source=lambda run: run.data.train.found.source,
   )

@@ -21,17 +21,13 @@ BATCH_SIZE = 4
 
 
 class Engine(Protocol):
-  """Computes the outputs of a model."""
+  """Computes with input_ids, input_mask and segment_ids, int32 [B, S]."""
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes the outputs that `answers` reads, a row for each input.
-
-    Args:
-      *ids: input_ids, input_mask and segment_ids, int32 [B, S].
-    """
+    """Computes the outputs that `answers` reads, a row for each input."""
 
   def attend(self, *ids: np.ndarray) -> np.ndarray:
-    """Likewise computes the attention, float32 [B, layers, heads, S, S]."""
+    """Computes the attention, float32 [B, layers, heads, S, S]."""
 
 
 class ExportedModel:
@@ -39,11 +35,8 @@ class ExportedModel:
 
   Its `maker` encodes requests and makes answers. A ValueError if the folder
   holds something else, or another vocabulary than the one that was exported.
-
-  Args:
-    threads: of the engine; 0: one for each core.
-    engine, card: to use instead of those of the folder; or an engine's name,
-      of `engine_trials.NAMES`.
+  The engine has so many threads, 0 for one for each core; it may be given, or
+  its name, one of `engine_trials.NAMES`.
   """
 
   def __init__(
