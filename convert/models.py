@@ -109,10 +109,7 @@ def variables(
   head: str | None = None,
   labels: int | None = None,
 ) -> dict[str, tuple[int | None, ...]]:
-  """Returns the shapes of variables by name, without `head` of all HEADS.
-
-  `labels` are the outputs of a classifier, if that is known.
-  """
+  """Returns the shapes of variables by name; without `head`, of all heads."""
   sizes = {
     "V": config.vocab_size,
     "P": config.max_position_embeddings,

@@ -48,10 +48,7 @@ class Graph:
     self._numbers = itertools.count()
 
   def add(self, operation: str, *inputs: Any, **attributes: Any) -> str:
-    """Adds an operation with one output; returns the name of that.
-
-    Inputs are names, or numbers and arrays, which become constants.
-    """
+    """Adds an operation of names and constants; returns its output's name."""
     return self.add_many(operation, 1, *inputs, **attributes)[0]
 
   def add_many(

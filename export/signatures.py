@@ -31,10 +31,7 @@ class Graph:
     self.scores_tokens = getattr(trained.model, "scores_tokens", False)
 
   def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Computes what `answers` reads of the inputs IDS, int32 [B, S].
-
-    Classifiers also have `probabilities` [B, L].
-    """
+    """Computes what `answers` reads, and `probabilities` [B, L], of [B, S]."""
     model = self.trained.model
     if isinstance(model, heads.PretrainingModel):
       return self._guess(*ids)

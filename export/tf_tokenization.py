@@ -55,10 +55,7 @@ class WordPieces(tf.Module):
   def encode(
     self, texts: tf.Tensor, most_words: int | None = None
   ) -> tf.RaggedTensor:
-    """Returns the ids of texts, string [B], as int32 [B, (T)].
-
-    Words after `most_words` are left out: they would be truncated anyway.
-    """
+    """Returns ids, int32 [B, (T)], of the first words of texts, string [B]."""
     words = self.split_words(texts)[:, :most_words]
     is_long = tf.strings.length(words.values, "UTF8_CHAR") > _LONGEST_WORD
     # No token of a vocabulary has a space in front, so it is unknown.

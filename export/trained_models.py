@@ -159,10 +159,7 @@ def load_pretrained(
   do_lower_case: bool,
   kind: str | None = None,
 ) -> TrainedModel:
-  """Loads weights without a task; a ValueError if they are not of the kind.
-
-  It is FEATURES or FILL_MASK, without one whatever the weights are good for.
-  """
+  """Loads weights as FEATURES or FILL_MASK; a ValueError if they do not fit."""
   if not kind:
     has_head = _MASKED_LM in weights.shapes
     kind = answers.FILL_MASK if has_head else answers.FEATURES
@@ -202,10 +199,7 @@ def load_pretrained(
 
 
 def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
-  """Gives a model other settings of predictions, by the names of their flags.
-
-  A ValueError if its kind has no such setting, or it is out of range.
-  """
+  """Replaces settings of predictions; a ValueError if one does not fit."""
   kind, config = trained.kind, trained.config
   names = setting_names(kind)
   for name in values:

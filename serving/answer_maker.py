@@ -20,7 +20,8 @@ _NAMES = {"text", "text_pair", "question", "context", CHOICES}
 _NEAR = 0.85
 
 Answer = dict[str, Any]
-Outputs = dict[str, np.ndarray]  # Those of one input of the model.
+# Those of one input of the model; those of tokens have padding, too.
+Outputs = dict[str, np.ndarray]
 
 
 class Encoded(NamedTuple):
@@ -122,10 +123,7 @@ class AnswerMaker(abc.ABC):
     return Encoded(rows, features[0].was_cut)
 
   def answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
-    """Returns the answer to a request, ready to be JSON.
-
-    There are outputs for each row; those of tokens have padding, too.
-    """
+    """Makes the answer to a request, ready for JSON, of all rows' outputs."""
     answer = self._answer(encoded, outputs)
     return answer | {"truncated": encoded.was_cut}
 

@@ -343,10 +343,7 @@ def check_name(name: str) -> None:
 
 
 def serve(model: exported_model.ExportedModel, settings: Any) -> int:
-  """Serves a model until SIGTERM or SIGINT; returns the exit status.
-
-  `settings` are those of predict.py.
-  """
+  """Serves as predict.py's settings say until a signal; returns the status."""
   for name in settings.allowed_hosts:
     check_name(name)
   host, port = settings.host, settings.port

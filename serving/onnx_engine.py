@@ -20,11 +20,7 @@ _FAULTS = tuple(
 
 
 class Engine:
-  """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
-
-  A ValueError if a file is not the one that was exported, ONNX Runtime cannot
-  run the model, or its outputs are not those of the labels.
-  """
+  """An `exported_model.Engine`; a ValueError if the export cannot be run."""
 
   name = "onnxruntime"
 

@@ -12,11 +12,10 @@ _MOST_DIFFERENCE = 0.05  # As a share of an output's largest value.
 
 
 class Engine:
-  """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
+  """An `exported_model.Engine`; a ValueError if the export cannot be run.
 
   It computes in bfloat16 if the processor has that and the outputs for the
-  probes, ids of [1, S], stay close to float32's; `name` says so. A ValueError
-  if a file is not the one that was exported, or OpenVINO cannot run it.
+  probes, ids of [1, S], stay close to float32's; `name` says so.
   """
 
   def __init__(

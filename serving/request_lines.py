@@ -33,11 +33,7 @@ class RequestLine(NamedTuple):
 def read(
   settings: Any, maker: answer_maker.AnswerMaker
 ) -> Iterator[RequestLine]:
-  """Yields the lines of the input as they come, without a header.
-
-  `settings` are those of predict.py. A ValueError says that a column is not in
-  the header.
-  """
+  """Yields the lines of predict.py's input; a ValueError names a bad column."""
   texts, path, format = (
     settings.text,
     settings.input_file,
@@ -90,10 +86,7 @@ def _find_columns(
   names: list[str],
   path: str,
 ) -> tuple[list[int] | None, bool]:
-  """Returns the places of the inputs, and whether the first row is a header.
-
-  The places are None if all columns are inputs.
-  """
+  """Returns the inputs' places, None for all, and whether there is a header."""
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
   if given and all(column.isdecimal() for column in given):

@@ -20,10 +20,9 @@ _FAULTS = (tf.errors.OpError, OSError, LookupError, ValueError, RuntimeError)
 
 
 class Engine:
-  """A model in a folder of export_saved_model.py; an `exported_model.Engine`.
+  """An `exported_model.Engine`; a ValueError if the export cannot be read.
 
-  A ValueError if there is no model in it that can be read. The first model of a
-  process decides on the threads.
+  The first one of a process decides on the threads.
   """
 
   def __init__(self, folder: str, threads: int = 0):
