@@ -57,7 +57,13 @@ def main() -> None:
   start = time.monotonic()
   settings = model_folder.find_files(PretrainingDataSettings.read())
   shape = settings.for_records()
-  _check_blocks(settings)
+  for flag in ("num_processes", "num_shards"):
+    count = getattr(settings, flag)
+    if count > 1 and not settings.documents_per_block:
+      raise ValueError(
+        f"--{flag}={count} needs --documents_per_block, say 100: the work is "
+        "shared by blocks of documents"
+      )
   shard = _find_shard(settings)
   inputs, outputs = pretraining.find_files(settings)
   if settings.num_shards > 1:
@@ -98,26 +104,12 @@ def main() -> None:
   pretraining.print_end(settings, outputs, records, start)
 
 
-def _check_blocks(settings: PretrainingDataSettings) -> None:
-  """Raises a ValueError for work that is shared, but not cut into blocks."""
-  for flag in ("num_processes", "num_shards"):
-    count = getattr(settings, flag)
-    if count > 1 and not settings.documents_per_block:
-      raise ValueError(
-        f"--{flag}={count} needs --documents_per_block, say 100: the work is "
-        "shared by blocks of documents"
-      )
-
-
 def _find_shard(settings: PretrainingDataSettings) -> int:
   """Returns the number of this job, 0 if there is only one."""
-  count, shard, name = (
-    settings.num_shards,
-    settings.shard_index,
-    "--shard_index",
-  )
+  count, shard = settings.num_shards, settings.shard_index
   if count == 1 and shard is None:
     return 0
+  name = "--shard_index"
   if shard is None:
     name = next(filter(os.environ.get, _JOB_NUMBERS), None)
     if not name:

@@ -136,10 +136,8 @@ def count_words(
   cuts_chinese: bool = False,
   most_words: int = _MAX_WORDS,
 ) -> tuple[int, int, int, collections.Counter]:
-  """Counts lines, words, their characters, and how often each word occurs.
-
-  A Chinese character is a word, unless jieba cuts Chinese text into words.
-  """
+  """Counts lines, words, their characters, and how often each word occurs."""
+  # It takes each Chinese character for a word, where jieba finds longer ones.
   splitter = tokenization.BasicTokenizer
   if cuts_chinese:
     splitter = importlib.import_module("contrib.word_vocabulary").WordSplitter

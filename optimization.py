@@ -31,8 +31,7 @@ def learning_rate_at(
 
   As in the original, decay runs from step 0, so the peak is below `init_lr`,
   which warm-up aims at. `step`, int64 [], is the number of updates made so far;
-  the rate is float32 [], and 0 at `num_train_steps`. `num_warmup_steps` may be
-  0.
+  the rate is float32 [], and 0 at `num_train_steps`. Warm-up may be 0 steps.
   """
   done = tf.cast(tf.minimum(step, num_train_steps), tf.float32)
   decayed = init_lr * (1.0 - done / tf.cast(num_train_steps, tf.float32))
@@ -268,7 +267,7 @@ def create_optimizer(
   steps_per_epoch: float | None = None,
   corrects_bias: bool = False,
 ) -> AdamWeightDecayOptimizer:
-  """Makes the optimizer for pre-training and fine-tuning BERT.
+  """Makes the optimizer for training BERT; a ValueError names a wrong value.
 
   Args:
     variables: all that the model could train.
@@ -280,9 +279,6 @@ def create_optimizer(
       every epoch unfreezes one more part, the embeddings last.
     steps_per_epoch: updates per epoch, for "gradual"; need not be whole.
     corrects_bias: whether Adam corrects the bias of its moments.
-
-  Raises:
-    ValueError: a value is out of its range.
   """
   num_layers = count_layers(variable.path for variable in variables)
   if not 0 < layerwise_lr_decay <= 1:

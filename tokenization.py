@@ -133,10 +133,6 @@ class _Table(dict):
     return value
 
 
-def _is_cjk(code_point: int) -> bool:
-  return any(first <= code_point <= last for first, last in CJK_RANGES)
-
-
 def _is_punctuation(char: str) -> bool:
   # All of ASCII's symbols count: $, +, <, =, >, ^, `, | and ~ too, which
   # Unicode does not call punctuation.
@@ -152,7 +148,8 @@ def _clean(code_point: int) -> str:
     return " "
   if char in "\0\ufffd" or category in ("Cc", "Cf"):
     return ""
-  return f" {char} " if _is_cjk(code_point) else char
+  is_cjk = any(first <= code_point <= last for first, last in CJK_RANGES)
+  return f" {char} " if is_cjk else char
 
 
 def _space_punctuation(code_point: int) -> str:

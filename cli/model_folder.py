@@ -47,11 +47,7 @@ def open(path: str, bert_config_file: str | None = None):
 
 
 def make_encoder(folder: Any, dtype: str | None = None, name: str = "bert"):
-  """Makes the encoder of a `models.ModelFolder`, with its weights.
-
-  Returns it and the names of those that are missing, of a pooler. A ValueError
-  says that there is no config, or that weights do not fit it.
-  """
+  """Makes the encoder of a `models.ModelFolder`; names the weights it lacks."""
   from encoders import encoder_table  # Slow: TensorFlow.
   from weights import checkpoints
 

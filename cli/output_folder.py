@@ -40,11 +40,8 @@ def claim(
   """Makes the output folder and keeps other runs out while the body runs.
 
   A run that fails before it has weights or results leaves only features, and
-  the curves of a training.
-
-  Raises:
-    ValueError: it cannot be written, or its model has another config.
-    OSError: another process is training in it.
+  the curves of a training. A ValueError says that the folder cannot be written
+  or is of another config, an OSError that another process is training in it.
   """
   folder = settings.output_dir
   if re.search(r"[*?\[\\]", folder):

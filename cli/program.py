@@ -61,10 +61,7 @@ class Flag(NamedTuple):
 
 
 def group(title: str) -> Callable[..., Any]:
-  """Returns the function that declares fields of one group of --help.
-
-  It takes a field's default, its text, and by name the other fields of `Flag`.
-  """
+  """Returns the function that declares fields of one group of --help."""
 
   def declare(default: Any, text: str, **options: Any) -> Any:
     flag = Flag(title, text, **options)
@@ -346,10 +343,7 @@ def print_summary(
   score: str,
   can_export: bool = True,
 ) -> None:
-  """Prints a run's time, score and files, and the command to export it.
-
-  The run began at `start`, of `time.monotonic`, with the files `before`.
-  """
+  """Prints a run's time, score and new files, and the command to export it."""
   from training import model_selection
   from weights import checkpoints
 

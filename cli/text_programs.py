@@ -42,11 +42,7 @@ def open_model(
   make_model: Callable[[Any, str], keras.Model],
   tokens: Sequence[str] = (),
 ) -> TextModel:
-  """Makes the model of the flags and loads its weights, before any tensor.
-
-  `make_model` takes the config and the dtype policy; the vocabulary must have
-  the `tokens`.
-  """
+  """Makes the model of the flags and loads its weights, before any tensor."""
   if settings.distribution == "multi_worker":
     raise ValueError(
       "--distribution=multi_worker: this program works on one host; give each "

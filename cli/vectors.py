@@ -13,10 +13,7 @@ from training import same_run
 def read_flags(
   settings: shared_flags.StartSettings, more: Sequence[str] = ()
 ) -> dict[str, Any]:
-  """Returns the flags that are stated and not given; none with --pooling.
-
-  They are pooling, normalize, max_seq_length and those named by `more`.
-  """
+  """Returns the flags that are stated and not given; none with --pooling."""
   is_given = "pooling" in settings.given
   names = {"pooling", "normalize", "max_seq_length", *more} - settings.given
   for folder in () if is_given else settings.start().folders:

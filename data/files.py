@@ -88,8 +88,7 @@ def read_lines(
 
   Only "\n" ends a line: U+2028 or "\f" within one are text. Each "\r" is
   dropped, as by TensorFlow's GFile, with which the original reads, unless kept.
-  A ValueError names the offset, after decompression, of bytes that are not
-  UTF-8.
+  A ValueError names the offset, after decompression, of what is not UTF-8.
   """
   offset = 0
   for line in read_raw_lines(path, opener):
@@ -237,9 +236,8 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def _open_new(path: str) -> Iterator[BinaryIO]:
-  with atomic.replace_on_success(path) as temporary:
-    with open_for_writing(temporary) as file:
-      yield file
+  with atomic.replace_on_success(path) as temp, open_for_writing(temp) as file:
+    yield file
 
 
 def write_bytes(path: str, content: bytes) -> None:

@@ -33,10 +33,8 @@ def import_tensorflow(packs_weights: bool = False) -> None:
   """Imports TensorFlow and hides what its libraries write to standard error.
 
   No environment variable hides all of these lines, of CUDA and the processor.
-  It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it.
-
-  Args:
-    packs_weights: of a process that does not train; see `packs_weights`.
+  It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it. For
+  `packs_weights`, of a process that does not train, see the next function.
   """
   if "tensorflow" not in sys.modules:
     os.environ[_PACKS_WEIGHTS] = str(int(packs_weights))

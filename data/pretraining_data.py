@@ -287,8 +287,7 @@ def make_pairs(
 
   Whole sentences are collected until the pair is full, then split somewhere: an
   arbitrary length would make it too easy to tell whether two spans belong
-  together. Part of the documents get a shorter target, as short texts will
-  come.
+  together. Some documents get a shorter target, as short texts will come.
   """
   document = documents[index]
   if not settings.next_sentence:

@@ -428,10 +428,7 @@ class Layout(NamedTuple):
 def make_parser(
   layout: Layout, vocab_size: int, type_vocab_size: int, is_static: bool
 ) -> Callable[[tf.Tensor], training_input.Features]:
-  """Returns the function from serialized rows, string [B], to features.
-
-  Padding that all rows of a batch have is cut, unless shapes are static.
-  """
+  """Returns the function from serialized rows, string [B], to features."""
   inputs = (*records.INPUT_NAMES, *layout.per_token)
   integers = tf.io.FixedLenFeature(list(layout.shape), tf.int64)
   spec = {**dict.fromkeys(inputs, integers), **layout.others}

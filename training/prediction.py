@@ -24,7 +24,6 @@ _TOKENS_AT_ONCE = 4096
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
 
-
 # Flags that help when it needs too much memory.
 _CURES = (
   "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "

@@ -139,10 +139,7 @@ def _write_training(folder, training) -> None:
 def write(
   folder: str, trained_folder: str, run: RunRecord, sets: Sequence[Any] = ()
 ) -> None:
-  """Records a run, for later runs to agree with, and exports to answer alike.
-
-  Its weights are of the training in `trained_folder`; `sets` may be held out.
-  """
+  """Records a run for later runs to agree with, and exports to answer alike."""
   for examples in sets:
     held_out.write(folder, examples)
   files.write_json(os.path.join(folder, _SETTINGS), run.model)
