@@ -186,9 +186,7 @@ def _is_of_bert(path: str) -> bool:
   return not is_keras_hub and contents.get("model_type", "bert") == "bert"
 
 
-def _find_casing(
-  settings: shared_flags.StartSettings, values: dict[str, Any]
-) -> tuple[bool, str] | None:
+def _find_casing(settings, values) -> tuple[bool, str] | None:
   """Returns the casing of a model, and the file next to it that says it."""
   paths = [values.get(name) for name in ("folder", "model_dir", *_FILES)]
   pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))

@@ -158,9 +158,7 @@ def make_vocabulary(
   )
 
 
-def _tokenize(
-  encode: Callable[[str], list[int]], encoded: dict[int, Token], text: str
-) -> list[Token]:
+def _tokenize(encode, encoded, text) -> list[Token]:
   return list(map(encoded.__getitem__, encode(text)))
 
 
@@ -333,9 +331,7 @@ def make_sequences(document: Document, max_tokens: int) -> Iterator[Pair]:
   yield Pair(tokens, [], False, False)
 
 
-def _draw_other_text(
-  documents: list[Document], index: int, target: int, rng: Generator
-) -> list[Token]:
+def _draw_other_text(documents, index, target, rng) -> list[Token]:
   """Returns whole sentences from a random place in another document."""
   # Ten tries, as in the original: it may end in the same document after all.
   for _ in range(10):
@@ -401,9 +397,7 @@ def mask_tokens(
   return masked, sorted(positions)
 
 
-def _group_words(
-  positions: list[int], tokens: list[Token], inner: frozenset[Token]
-) -> list[list[int]]:
+def _group_words(positions, tokens, inner) -> list[list[int]]:
   """Returns the positions of each word.
 
   As in the original, a second span that starts within a word, since it was
@@ -429,9 +423,7 @@ def _take_words(words: list[list[int]], wanted: int) -> list[int]:
   return taken
 
 
-def _make_record(
-  pair: Pair, vocabulary: Vocabulary, settings: RecordSettings, rng: Generator
-) -> bytes:
+def _make_record(pair, vocabulary, settings, rng) -> bytes:
   cls, sep = vocabulary.cls, vocabulary.sep
   tokens = [cls, *pair.tokens_a, sep, *pair.tokens_b, sep]
   length_a, length_b = len(pair.tokens_a) + 2, len(pair.tokens_b) + 1

@@ -162,9 +162,7 @@ class _Parser(pipeline_options._BeamArgumentParser):
     raise ValueError(f"Apache Beam: {message}")
 
 
-def _make_runner(
-  options: pipeline_options.PipelineOptions,
-) -> runners.PipelineRunner | None:
+def _make_runner(options) -> runners.PipelineRunner | None:
   """Makes this machine's runner; returns None if a flag names another one."""
   logger = logging.getLogger("apache_beam")
   if options.view_as(pipeline_options.StandardOptions).runner:

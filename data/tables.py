@@ -20,12 +20,13 @@ _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# By the beginning of the message of csv.Error; of others, see `_explain`.
+# By the beginning of the message of csv.Error; "" is of all others.
 _CSV_FAULTS = {
   "unexpected end": 'the quote (") that opens a cell is never closed',
   "field larger": f"a cell of more than {_LONGEST_CELL} characters; is the "
   "quote that opens it never closed?",
   "new-line": "a carriage return in the middle of a line, outside of quotes",
+  "": 'text after a closing quote; a quote within a cell is written ""',
 }
 
 
@@ -114,7 +115,8 @@ def _read_csv(path: str) -> Iterator[Row]:
     try:
       cells = next(reader, None)
     except csv.Error as error:
-      raise ValueError(f"{location}: {_explain(error)}") from None
+      beginning = next(filter(str(error).startswith, _CSV_FAULTS))
+      raise ValueError(f"{location}: {_CSV_FAULTS[beginning]}") from None
     if cells is None:
       return
     if _has_space_before_quote(cells, of_row):
@@ -135,13 +137,6 @@ def _has_space_before_quote(cells: list[str], lines: list[str]) -> bool:
   except (csv.Error, ValueError):  # It has the quotes of other cells.
     return True
   return any(others[n : n + 1] != [cells[n]] for n in found)
-
-
-def _explain(error: csv.Error) -> str:
-  for beginning, fault in _CSV_FAULTS.items():
-    if str(error).startswith(beginning):
-      return fault
-  return 'text after a closing quote; a quote within a cell is written ""'
 
 
 def _is_filled(cells: list[str]) -> bool:
@@ -235,12 +230,7 @@ def _check_width(row: Row, needed: int, width: int | None, format: str) -> None:
     )
 
 
-def _read_keys(
-  path: str,
-  columns: Sequence[Column | None],
-  optional: Collection[Column | None],
-  rows: Iterable[Row],
-) -> Iterator[Row]:
+def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
   for column in columns:
     if isinstance(column, int):
       what = f"{path}: column {column} is given by number"
@@ -255,13 +245,7 @@ def _read_keys(
     yield Row(location, [cells.get(column) for column in columns])
 
 
-def _find_number(
-  path: str,
-  column: Column | None,
-  is_optional: bool,
-  names: Sequence[str] | None,
-  width: int | None,
-) -> int | None:
+def _find_number(path, column, is_optional, names, width) -> int | None:
   """Returns a column's number; from the left if the width is the same."""
   if isinstance(column, str):
     if names is None:

@@ -81,9 +81,7 @@ def _blocked_interrupt() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _start(
-  make_function: Callable[[], Callable[[Any], Any]], parent: int
-) -> None:
+def _start(make_function, parent) -> None:
   global _get_function
   _get_function = functools.cache(make_function)
   threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -335,9 +335,7 @@ def read_records(path: str) -> Iterator[bytes]:
       ) from None
 
 
-def _check_record(
-  path: str, index: int, serialized: bytes, spec: Spec, limits: Limits
-) -> None:
+def _check_record(path, index, serialized, spec, limits) -> None:
   where = f"{path}: record {index}"
   try:
     example = tf.train.Example.FromString(serialized)

@@ -76,9 +76,7 @@ def is_foreign_state(name: str) -> bool:
   return is_training_state(name) or bool(_KERAS_STATE.search(name))
 
 
-def _likely_cause(
-  expected: Mapping[str, tuple], stored: Mapping[str, tuple], whose: str
-) -> str:
+def _likely_cause(expected, stored, whose) -> str:
   """Says in which fields of the config a checkpoint and a model differ."""
   ours, theirs = fields_of(expected), fields_of(stored)
   differing = [
