@@ -151,8 +151,7 @@ def count_words(
     if len(words) > 2 * most_words:
       words = collections.Counter(dict(_by_frequency(words)[:most_words]))
     if report.is_due():
-      doing = f"counting words: {number:,} lines"
-      report.print_part(doing, text.part_read())
+      report.print_part(f"counting words: {number:,} lines", text.part_read())
   progress.clear()
   return number, total, characters, words
 

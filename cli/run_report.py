@@ -152,11 +152,8 @@ def _draw_charts(by_title, chosen) -> str:
 
 
 def _choose_chart(name: str) -> str:
-  """Returns the title of the chart of a curve."""
-  for title, endings in _CHARTS.items():
-    if name.endswith(endings):
-      return title
-  return "Scores"
+  titles = (t for t, endings in _CHARTS.items() if name.endswith(endings))
+  return next(titles, "Scores")
 
 
 def _list_settings(settings) -> str:

@@ -83,8 +83,7 @@ def is_max_context(
   a hundredth of the window's length: of two equals the longer window wins.
   """
   step = windows[1].start if len(windows) > 1 else 1
-  size = windows[0].length
-  first = max(0, -(-(position - size + 1) // step))
+  first = max(0, -(-(position - windows[0].length + 1) // step))
 
   def measure(i):
     left = position - windows[i].start

@@ -445,8 +445,7 @@ def _make_record(pair, vocabulary, settings, rng) -> bytes:
     "next_sentence_labels": b"\1" if pair.is_random_next else b"\0",
   }
   features = {k: record_writer.packed_feature(v) for k, v in integers.items()}
-  weights = _encode_weights(len(positions), len(unused))
-  features["masked_lm_weights"] = weights
+  features["masked_lm_weights"] = _encode_weights(len(positions), len(unused))
   if not settings.masks:
     features = {k: v for k, v in features.items() if "masked" not in k}
   if not settings.next_sentence:

@@ -80,8 +80,7 @@ class Progress:
     speed = self.units_per_second(done)
     if speed <= 0:
       return "?"
-    left = round((self.total - done) / speed)
-    return str(datetime.timedelta(seconds=left))
+    return str(datetime.timedelta(seconds=round((self.total - done) / speed)))
 
   def print_part(self, doing: str, part: float | None) -> None:
     """Says, if it is time, how long the work has taken and what is left."""
