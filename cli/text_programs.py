@@ -25,15 +25,22 @@ class TextModel(NamedTuple):
   tokenizer: tokenization.FullTokenizer
   model: keras.Model
   strategy: tf.distribute.Strategy
-  batching: text_inputs.Batching
+  settings: shared_flags.InferenceSettings
 
   def make_predict(
     self, compute: Callable[..., dict[str, tf.Tensor]], of_tokens: bool = False
   ) -> text_inputs.Predict:
     """Makes a `text_inputs.predict` of compute(model, batch) for rows alone."""
-    predictor = prediction.Predictor(self.strategy, self.model, compute)
+    length = self.settings.max_seq_length
+    is_static = devices.uses_fixed_shapes(self.settings)
     return functools.partial(
-      text_inputs.predict, predictor, self.batching, of_tokens=of_tokens
+      text_inputs.predict,
+      prediction.Predictor(self.strategy, self.model, compute),
+      lambda lengths: feature_files.make_batches(
+        lengths, self.settings.batch_size, length, is_static
+      ),
+      width=length if is_static else None,
+      of_tokens=of_tokens,
     )
 
 
@@ -62,14 +69,7 @@ def open_model(
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.
   progress.note(f"weights from {start.source}, {devices.describe(settings)}")
-  is_static = devices.uses_fixed_shapes(settings)
-  batching = text_inputs.Batching(
-    lambda lengths: feature_files.make_batches(
-      lengths, settings.batch_size, settings.max_seq_length, is_static
-    ),
-    settings.max_seq_length if is_static else None,
-  )
-  return TextModel(config, tokenizer, model, strategy, batching)
+  return TextModel(config, tokenizer, model, strategy, settings)
 
 
 def export_command(

@@ -35,14 +35,6 @@ Row = dict[str, list[int]]
 _PER_TOKEN = packing.PackedIds._fields
 
 
-class Batching(NamedTuple):
-  """How rows are put into batches."""
-
-  # From the lengths of rows, int [N], to the batches, by the rows' indices.
-  make_order: Callable[[np.ndarray], list[np.ndarray]]
-  width: int | None = None  # Tokens to pad to; None pads to the longest row.
-
-
 class RowMaker:
   """Turns lines into rows: [CLS] a [SEP]; of `a ||| b` [CLS] a [SEP] b [SEP].
 
@@ -110,17 +102,20 @@ Predict = Callable[[list[Row]], list[dict[str, np.ndarray]]]
 
 def predict(
   predictor: Any,
-  batching: Batching,
+  make_order: Callable[[np.ndarray], list[np.ndarray]],
   rows: list[Row],
   *,
+  width: int | None = None,
   of_tokens: bool = False,
 ) -> list[dict[str, np.ndarray]]:
   """Predicts rows; returns the results of each by name, in the rows' order.
 
-  The predictor is a `training.prediction.Predictor`. Results `of_tokens` are
-  [B, S, ...], and are cut to a row's length.
+  The predictor is a `training.prediction.Predictor`. `make_order` takes the
+  lengths of rows, int [N], and returns the batches, by the rows' indices; they
+  are padded to their longest row, or to `width`. Results `of_tokens` are [B, S,
+  ...], and are cut to a row's length.
   """
-  batches = _Batches(rows, batching)
+  batches = _Batches(rows, make_order, width)
   results = {}
   predicted = predictor.iterate(batches)
   for indices, batch in zip(batches.order, predicted, strict=True):
@@ -139,10 +134,9 @@ class _Batches:
   To make a dataset takes 0.1 s, as long as many a batch.
   """
 
-  def __init__(self, rows: list[Row], batching: Batching):
-    self._rows, self._width = rows, batching.width
-    lengths = np.array([len(row["input_ids"]) for row in rows])
-    self.order = batching.make_order(lengths)
+  def __init__(self, rows, make_order, width):
+    self._rows, self._width = rows, width
+    self.order = make_order(np.array([len(row["input_ids"]) for row in rows]))
     self.element_spec = {
       name: tf.TensorSpec(
         [None, self._width if name in _PER_TOKEN else len(values)], tf.int32

@@ -19,7 +19,7 @@ def make_encoder(folder, max_seq_length=8):
 
 
 def in_batches(*order):
-  return text_inputs.Batching(lambda lengths: list(map(np.array, order)))
+  return lambda lengths: list(map(np.array, order))
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,12 @@ class FakePredictor:
       yield {"result": self.function(batch)}
 
 
-def predict(function, lengths, batching, of_tokens=False):
+def predict(function, lengths, order, of_tokens=False, width=None):
   """Returns the results of rows as lists, and the shapes of the batches."""
   predictor, rows = FakePredictor(function), make_rows(lengths)
-  found = text_inputs.predict(predictor, batching, rows, of_tokens=of_tokens)
+  found = text_inputs.predict(
+    predictor, order, rows, width=width, of_tokens=of_tokens
+  )
   return [result["result"].tolist() for result in found], predictor.shapes
 
 
@@ -110,16 +112,16 @@ def test_results_are_in_the_order_of_the_rows():
 
 
 def test_results_for_tokens_are_as_long_as_the_rows():
-  batching, lengths = in_batches([1], [2, 0], [3]), [2, 6, 3, 1]
-  found = predict(lambda b: b["input_ids"].numpy() * 2, lengths, batching, True)
+  order, lengths = in_batches([1], [2, 0], [3]), [2, 6, 3, 1]
+  found = predict(lambda b: b["input_ids"].numpy() * 2, lengths, order, True)
   assert found[0] == [[2, 2], [4] * 6, [6] * 3, [8]]
   assert found[1] == [(1, 6), (2, 3), (1, 1)]
 
 
 def test_static_batches_are_of_one_shape():
-  batching = in_batches([0, 1], [2, 2])._replace(width=4)  # Repeats a row.
+  order = in_batches([0, 1], [2, 2])  # Repeats a row.
   lengths = [1, 4, 2]
-  found = predict(lambda b: b["asked"].numpy()[:, 0], lengths, batching)
+  found = predict(lambda b: b["asked"].numpy()[:, 0], lengths, order, width=4)
   assert found == ([10, 20, 30], [(2, 4), (2, 4)])
-  found = predict(lambda b: b["input_ids"].numpy(), lengths, batching, True)
+  found = predict(lambda b: b["input_ids"].numpy(), lengths, order, True, 4)
   assert found == ([[1], [2] * 4, [3, 3]], [(2, 4), (2, 4)])
