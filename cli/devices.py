@@ -148,7 +148,6 @@ def _make_strategy(tf, settings):
 
 
 def _warn_of_unused_gpu() -> None:
-  """Warns if there is a GPU that TensorFlow does not see."""
   is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
   has_gpu = glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")
   if has_gpu and not is_hidden:

@@ -115,7 +115,6 @@ class Settings:
 
 
 def _define(name, flag, kind, default, values):
-  """Declares the flag of a field of a type."""
   options: dict[str, Any] = {"flag_values": values, "required": flag.required}
   kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
   if flag.repeated:

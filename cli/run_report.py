@@ -69,11 +69,14 @@ def write(
   # Those that say how good it is.
   names = [n for n in scores if "threshold" not in n and "loss" not in n]
   scores = {name: scores[name] for name in names[:_MOST_TILES]}
+  versions = [("Python", platform.python_version())]
+  versions += [(m.__name__, m.__version__) for m in (tf, keras, np)]
+  versions.append(("system", platform.platform()))
   shown = {
     "Training": draw_curves(points, scores),
     **sections,
     "Settings": _list_settings(settings),
-    "Versions": plots.table(("", "version"), _list_versions()),
+    "Versions": plots.table(("", "version"), versions),
     "Files": _list_files(folder),
   }
   name = os.path.basename(os.path.abspath(folder))
@@ -164,13 +167,6 @@ def _list_settings(settings) -> str:
   )
   listed = plots.table(("flag", "value"), rows)
   return f"<details><summary>All flags with a value</summary>{listed}</details>"
-
-
-def _list_versions():
-  yield "Python", platform.python_version()
-  for module in (tf, keras, np):
-    yield module.__name__, module.__version__
-  yield "system", platform.platform()
 
 
 def _list_files(folder) -> str:

@@ -8,7 +8,6 @@ import dataclasses
 import os
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from cli import model_folder
@@ -92,7 +91,13 @@ def teach(run: Any, loss_fn: Any) -> Any:
 def _make_rows(run, counts) -> Iterator[feature_files.Row]:
   """Yields the logits of all rows in the order in which they are computed."""
   train, features = run.data.train, run.data.train.features
-  model = _load(run)
+  # The program makes the teacher as it makes its own model.
+  folder = run.settings.teacher
+  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
+  data = run.data._replace(model_settings=_read_settings(folder))
+  model = run.create_model(config, data, "float32")
+  variables = checkpoints.model_variables(model)
+  checkpoints.restore(model_folder.find_weights(folder), variables)
 
   def predict(model, batch):
     outputs = model(*(batch[name] for name in records.INPUT_NAMES))
@@ -114,14 +119,3 @@ def _make_rows(run, counts) -> Iterator[feature_files.Row]:
         values = record_writer.float_feature(logits.ravel())
         record = record_writer.encode_example({distillation.FEATURE: values})
         yield feature_files.Row(record, features.lengths[index], int(index))
-
-
-def _load(run) -> keras.Model:
-  """Makes the teacher, as the program makes its own model."""
-  folder = run.settings.teacher
-  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
-  data = run.data._replace(model_settings=_read_settings(folder))
-  model = run.create_model(config, data, "float32")
-  variables = checkpoints.model_variables(model)
-  checkpoints.restore(model_folder.find_weights(folder), variables)
-  return model

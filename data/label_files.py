@@ -58,13 +58,8 @@ def choose(
 
   They are those of an earlier run at `path`, else those given, in the order of
   the head that training starts from, else that head's; a ValueError if none is
-  known, or they differ.
-
-  Args:
-    labels, head: () if not known.
-    origin: of labels, for a message.
-    is_ordered: whether the user gave the order, so that no other will do.
-    flag: one that gives labels, for a message.
+  known, or they differ. If the user gave their order, it `is_ordered`: no other
+  will do. Messages name the `origin` of labels, and a `flag` that gives some.
   """
   arrange = tuple if is_ordered else sorted
   if files.exists(path):

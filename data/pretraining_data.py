@@ -384,7 +384,12 @@ def mask_tokens(
   if settings.do_whole_word_mask:
     words = _group_words(positions, tokens, vocabulary.inner)
     rng.shuffle(words)
-    positions = _take_words(words, wanted)
+    positions = []
+    for word in words:  # The first that fit.
+      if len(positions) + len(word) <= wanted:
+        positions += word
+        if len(positions) == wanted:
+          break
   else:
     rng.shuffle(positions)
     del positions[wanted:]
@@ -410,17 +415,6 @@ def _group_words(positions, tokens, inner) -> list[list[int]]:
     else:
       words.append([position])
   return words
-
-
-def _take_words(words: list[list[int]], wanted: int) -> list[int]:
-  """Returns the positions of the first words that fit."""
-  taken = []
-  for word in words:
-    if len(taken) + len(word) <= wanted:
-      taken += word
-      if len(taken) == wanted:
-        break
-  return taken
 
 
 def _make_record(pair, vocabulary, settings, rng) -> bytes:

@@ -75,7 +75,6 @@ def read_rows(path: str) -> Iterator[Row]:
 
 
 def _read_lines(path: str) -> Iterator[tuple[str, str]]:
-  """Yields the location and the text of each line."""
   lines = files.read_lines(path, keeps_returns=True)
   for number in itertools.count(1):
     location = f"{path}:{number}"

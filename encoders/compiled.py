@@ -29,10 +29,8 @@ def compile_island(
   """Compiles the operations between two matrix products.
 
   XLA makes one pass over the memory of it, and another one backward, which
-  computes it again: only the inputs are kept.
-
-  Args:
-    function: (*settings, *arrays) -> [R, N]; arrays [R, N] or [N], bool last.
+  computes it again: only the inputs are kept. The function takes settings, then
+  arrays, [R, N] or [N], a bool one last, and returns [R, N].
   """
 
   def differentiate(upstream, *arrays):

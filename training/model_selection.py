@@ -29,7 +29,6 @@ class History:
   ValueError says that an existing file is damaged or lacks the metric.
 
   Args:
-    metric: the score to select by; see `is_better_if_lower`.
     patience: evaluations in a row without a better score; 0 never stops.
     writes: whether to write scores and weights: one of several workers does.
     fits_head: whether an evaluation also sets weights, which the checkpoint

@@ -385,14 +385,11 @@ def write(
   """Writes a checkpoint whole or not at all; returns its prefix.
 
   The index gets its final name last: without it, a checkpoint does not exist.
-  Then the `checkpoint` file is rewritten and old checkpoints are deleted. A
-  ValueError says that it cannot be written; older ones are untouched.
-
-  Args:
-    step: updates made, to resume at; None to write `bert_model.ckpt`, as in a
-      release.
-    keep: how many of the newest checkpoints to keep; 0 for all. Those of later
-      steps do not count: only if they are damaged is an earlier one saved.
+  Then the `checkpoint` file is rewritten, and all but the newest `keep` are
+  deleted, if that is not 0. Those of later steps do not count: only if they are
+  damaged is an earlier one saved. Without a step, `bert_model.ckpt` is written,
+  as in a release. A ValueError says that it cannot be written; older ones are
+  untouched.
   """
   prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
   if step is not None:
