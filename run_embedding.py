@@ -102,13 +102,8 @@ def contrast(vectors, text_ids, temperature) -> tf.Tensor:
   This is InfoNCE (van den Oord et al., 2018). No negative is equal to one of
   the two texts, or the partner of an equal first text.
 
-  Args:
-    vectors: float32 [B, T, H].
-    text_ids: int32 [B, T, 2], of equal texts equal.
-    temperature: divides cosines.
-
-  Returns:
-    Losses, float32 [B].
+  Takes vectors, float32 [B, T, H], text_ids, int32 [B, T, 2], of equal texts
+  equal, and what divides cosines; returns losses, float32 [B].
   """
   vectors = tf.unstack(heads.normalize(vectors), axis=1)
   first, second, *third = tf.unstack(text_ids, axis=1)

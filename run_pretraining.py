@@ -23,10 +23,9 @@ from tasks import loss_watch, pretraining_data
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   """Compares predictions with the truth, per masked token and example.
 
-  Returns:
-    masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B, P];
-    next_sentence_loss and next_sentence_correct, float32 [B]; the truth:
-    masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B], if any.
+  Returns masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B,
+  P]; next_sentence_loss and next_sentence_correct, float32 [B]; the truth:
+  masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B], if any.
   """
   inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
   output = model(*(features[name] for name in inputs), seed)
@@ -120,13 +119,9 @@ def main() -> None:
     def evaluate_at(step):
       if step not in run.scores:  # The last one is requested twice.
         found = pretraining_data.evaluate(run.predictor, data, settings)
-        run.scores[step] = found.scores
+        run.scores[step] = found[1]
         run.add_section(
-          "Evaluation",
-          pretraining_data.describe,
-          found.rows,
-          found.scores,
-          settings.vocab_file,
+          "Evaluation", pretraining_data.describe, *found, settings.vocab_file
         )
       return run.scores[step]
 

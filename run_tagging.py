@@ -95,10 +95,9 @@ def compute_losses(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
   """Compares the labels of a batch with the predictions.
 
-  Returns:
-    For each token, [B, S]: the likeliest label, int32, -1 where no word begins;
-    the cross entropy in nats, float32, 0 where the true label is not known; and
-    whether it is, int32.
+  Returns for each token, [B, S]: the likeliest label, int32, -1 where no word
+  begins; the cross entropy in nats, float32, 0 where the true label is not
+  known; and whether it is, int32.
   """
   names = ["input_ids", "input_mask", "segment_ids"]
   logits = model(*(features[name] for name in names), seed)  # [B, S, L]

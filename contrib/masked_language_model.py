@@ -62,7 +62,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def evaluate(run):
     found = run.data.train.found
-    return pretraining_data.evaluate(run.predictor, found, settings).scores
+    return pretraining_data.evaluate(run.predictor, found, settings)[1]
 
   return shared_tasks.SharedTask(
     settings=settings,

@@ -89,8 +89,7 @@ def line_chart(
     limits: of the axes; None for those of the points.
     smoothed: names of lines that are drawn as averages over their pale points.
 
-  Returns:
-    HTML; of more than six lines, several charts; without points, nothing.
+  Returns HTML: of more than six lines several charts, without points nothing.
   """
   finite = [s._replace(lines=_finite_lines(s.lines, joined)) for s in scales]
   counts, charts = [len(scale.lines) for scale in finite], [finite]
@@ -114,12 +113,10 @@ def _finite_lines(series: Series, joined: bool) -> dict[str, np.ndarray]:
   for name, values in series.items():
     points = np.array(values, float).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]
-    size = -(-len(points) // _MOST_POINTS) if joined else 1
-    if size > 1:
-      starts = np.arange(0, len(points), size)
-      ends = np.append(starts[1:], len(points))
-      sums = np.add.reduceat(points[:, 1], starts)
-      points = np.stack([points[ends - 1, 0], sums / (ends - starts)], 1)
+    if joined and len(points) > _MOST_POINTS:
+      size = -(-len(points) // _MOST_POINTS)
+      parts = np.split(points, range(size, len(points), size))
+      points = np.array([(part[-1, 0], part[:, 1].mean()) for part in parts])
     if len(points):
       finite[name] = points
   return finite
@@ -162,10 +159,8 @@ def _make_axis(values, limits, start, end) -> _Axis:
   first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
   ticks = [float(f"{n * step:.15g}") for n in range(first, last + 1)]
   # An axis ends at a round number only if there is one near the data.
-  if low - ticks[0] <= room:
-    low = ticks[0]
-  if ticks[-1] - high <= room:
-    high = ticks[-1]
+  low = ticks[0] if low - ticks[0] <= room else low
+  high = ticks[-1] if ticks[-1] - high <= room else high
   return _Axis([t for t in ticks if low <= t <= high], low, high, start, end)
 
 

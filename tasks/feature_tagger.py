@@ -115,13 +115,9 @@ def read_feature_layers(
 ) -> tuple[list[int], bool]:
   """Reads the layers of a `FeatureTaggerModel`, and whether they are mixed.
 
-  Args:
-    names: as of --feature_layers: numbers of layers; "mix" before them says
-      that they are summed, and alone stands for all and the embeddings.
-    num_layers: of the encoder.
-
-  Raises:
-    ValueError: there is no such layer.
+  They are the numbers of --feature_layers; "mix" before them says that they are
+  summed, and alone stands for all and the embeddings. A ValueError if the
+  encoder, of `num_layers`, has no such layer.
   """
   mixed = list(names[:1]) == ["mix"]
   numbers = list(names[mixed:])

@@ -77,11 +77,7 @@ class MaskedWords:
     self._rows = text_inputs.RowMaker(self.tokenizer, self.max_seq_length)
 
   def find_masks(self, line: text_inputs.InputLine) -> Cloze:
-    """Asks for every [MASK] of a line; for nothing if it holds no token.
-
-    Raises:
-      ValueError: it holds tokens, but no [MASK].
-    """
+    """Asks for every [MASK]; a ValueError if there are other tokens only."""
     ids = self.tokenizer.encode(line.text)
     masks = [i for i, token in enumerate(ids) if token == self._mask_id]
     if ids and not masks:

@@ -32,13 +32,6 @@ class PretrainingData(NamedTuple):
     records.check_unchanged(self.train_files, self.source.identity)
 
 
-class Evaluation(NamedTuple):
-  """The result of an evaluation."""
-
-  rows: dict[str, np.ndarray]  # See `score`.
-  scores: dict[str, float]
-
-
 def open_files(
   settings: Any,
   config: modeling.EncoderConfig,
@@ -53,9 +46,6 @@ def open_files(
     vocabulary: of records without masks, which `dynamic_masking` draws.
     next_sentence: whether records are sentence pairs.
     masks: whether words are masked, in the records or by the vocabulary.
-
-  Raises:
-    ValueError: there is no such file, or one was made with other settings.
   """
   length = settings.max_seq_length
   train_files = files.expand_patterns(settings.input_file, "input_file")
@@ -95,11 +85,11 @@ def open_files(
 
 def evaluate(
   predictor: prediction.Predictor, data: PretrainingData, settings: Any
-) -> Evaluation:
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
   """Predicts --max_eval_steps batches, 0: all records once; scores them.
 
-  The predictor returns the rows that `score` takes. A ValueError names a record
-  that is broken.
+  Returns the predictor's rows, which `score` takes, and the scores. A
+  ValueError names a record that is broken.
   """
   batch_size = settings.eval_batch_size
   rows = records.sequential_dataset(data.eval_files)
@@ -111,7 +101,7 @@ def evaluate(
   batches = rows.batch(batch_size).map(data.parse)
   with training_input.naming_bad_record(data.source.find_fault):
     results = predictor(training_input.prefetch(batches, 2), total)
-  return Evaluation(results, score(results, batch_size))
+  return results, score(results, batch_size)
 
 
 def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
