@@ -203,11 +203,10 @@ def open_data(
     problem=task.problem,
   )
   find_sets = functools.partial(classification_data.find_sets, task)
-  limit = settings.max_train_examples
   evaluates = settings.do_eval or settings.evaluates_in_training
   share, train, dev = settings.eval_share, [], []
   if settings.do_train or (evaluates and share):
-    train = find_sets("train", features, limit)
+    train = find_sets("train", features, settings.max_train_examples)
   if train and share:
     parts = classification_data.split(train[0], share, settings.seed)
     train, dev = ([part] for part in parts)

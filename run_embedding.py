@@ -49,6 +49,7 @@ import functools
 import os
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from cli import devices, fine_tuning, vectors
@@ -231,10 +232,11 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   if not data.labels:
     return embedding_data.score(results, run.settings.objective == "pairs")
   fitted = run.predict(data.dev[-1], batch_size)
-  head = embedding_data.fit_classifier(fitted, len(data.labels))
-  run.model.output_weights.assign(head[0])
-  run.model.output_bias.assign(head[1])
-  return embedding_data.accuracy(results, *head)
+  weights, bias = embedding_data.fit_classifier(fitted, len(data.labels))
+  run.model.output_weights.assign(weights)
+  run.model.output_bias.assign(bias)
+  predicted = (results["vectors"][:, 0] @ weights.T + bias).argmax(-1)
+  return {"accuracy": float(np.mean(results["number"][:, 0] == predicted))}
 
 
 def check_labels(settings: EmbeddingSettings) -> EmbeddingSettings:
@@ -249,13 +251,6 @@ def check_labels(settings: EmbeddingSettings) -> EmbeddingSettings:
   epochs = settings.eval_every_epochs or settings.num_train_epochs
   epochs = 0.0 if settings.eval_every_steps else epochs
   return dataclasses.replace(settings, eval_every_epochs=epochs)
-
-
-def write_evaluation(run: fine_tuning.Run) -> None:
-  """Scores the vectors, prints and writes the scores."""
-  scores = evaluate(run)
-  if run.is_chief:
-    run.write_eval_results(scores)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -281,7 +276,9 @@ def main() -> None:
     if settings.do_train:
       run.train(make_loss(settings), lambda: evaluate(run))
     if settings.do_eval:
-      write_evaluation(run)
+      scores = evaluate(run)
+      if run.is_chief:
+        run.write_eval_results(scores)
     if settings.do_predict:
       write_predictions(run)
 

@@ -137,7 +137,6 @@ def write_predictions(run: fine_tuning.Run) -> None:
     return
   path = os.path.join(run.folder, "predictions.tsv")
   multiple_choice_data.write_predictions(path, examples.examples(), chosen[0])
-  print(f"wrote {path}")
   if examples.is_labelled:
     scores = multiple_choice_data.score(*chosen)
     metrics.write_metrics(run.folder, "predict", scores)

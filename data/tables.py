@@ -276,6 +276,7 @@ def write_rows(
     table = itertools.chain([columns], cells)
     lines = ("\t".join(map(_one_line, row)) for row in table)
   files.write_lines(path, lines)
+  print(f"wrote {path}")
 
 
 def _one_line(value: Any) -> str:

@@ -13,16 +13,11 @@ import numpy as np
 from data import files, label_files, progress, tables
 from tasks import charts, classification, metrics, plots, retrieval_scores
 
+_F1S = ("micro_f1", "macro_f1")
 _METRICS = {
   # Their micro-averaged F1 is the accuracy.
   "single_label": ("accuracy", "macro_f1"),
-  "multi_label": (
-    "accuracy",
-    "micro_f1",
-    "macro_f1",
-    "untuned_micro_f1",
-    "untuned_macro_f1",
-  ),
+  "multi_label": ("accuracy", *_F1S, *(f"untuned_{name}" for name in _F1S)),
   "regression": ("mean_squared_error", "pearson", "spearman", "corr"),
 }
 _OTHER_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
@@ -266,7 +261,6 @@ def write_predictions(
   path = os.path.join(folder, f"predictions{suffix}.tsv")
   header = ["id", "text", *columns, "predicted", *names]
   tables.write_rows(path, describe_rows(), header)
-  print(f"wrote {path}")
   path = os.path.join(folder, f"test_results{suffix}.tsv")
   scores = answers.scores.astype(np.float32)  # Its digits, as in the original.
   files.write_lines(path, ("\t".join(map(str, row)) for row in scores))

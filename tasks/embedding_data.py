@@ -180,15 +180,6 @@ def fit_classifier(
   return weights[:, :-1] / size, weights[:, -1]
 
 
-def accuracy(
-  results: Mapping[str, np.ndarray], weights: np.ndarray, bias: np.ndarray
-) -> dict[str, float]:
-  """Scores a classifier on vectors [N, 1, H] and labels."""
-  logits = results["vectors"][:, 0] @ weights.T + bias
-  found = metrics.accuracy(results["number"][:, 0], logits.argmax(-1))
-  return {"accuracy": found}
-
-
 def score(
   results: Mapping[str, np.ndarray], is_retrieval: bool
 ) -> dict[str, float]:
@@ -252,4 +243,3 @@ def write_predictions(
   )
   rows = (dict(zip(columns, row, strict=True)) for row in rows)
   tables.write_rows(path, rows, columns)
-  print(f"wrote {path}")

@@ -119,10 +119,8 @@ def add_teacher(
   """
 
   def compute(model, features, seed):
-    inputs, mask = (
-      [features[n] for n in records.INPUT_NAMES],
-      features["input_mask"],
-    )
+    inputs = [features[name] for name in records.INPUT_NAMES]
+    mask = features["input_mask"]
     ours = model.bert(*inputs, seed, return_hidden_states=True)
     theirs = teacher(*inputs, return_hidden_states=True)
     losses, count = {}, tf.cast(tf.shape(mask)[0], tf.float32)

@@ -254,6 +254,4 @@ def write_predictions(
   spans = tagging_results.describe_sentences(
     data.examples(), labels, data.settings.scheme, separator
   )
-  path = os.path.join(folder, "predictions.jsonl")
-  tables.write_rows(path, spans, ())
-  print(f"wrote {path}")
+  tables.write_rows(os.path.join(folder, "predictions.jsonl"), spans, ())
