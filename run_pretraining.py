@@ -131,12 +131,7 @@ def main() -> None:
         settings.teacher_only or encoder_table.is_causal(config)
       )
       if run.is_chief and is_guessing:
-        watch = loss_watch.watch(
-          data.train_files,
-          data.source,
-          settings.learning_rate,
-          settings.num_warmup_steps,
-        )
+        watch = loss_watch.watch(data, settings)
       run.train(losses, evaluate_at, watch)
     if settings.do_eval:
       scores = evaluate_at(run.step)

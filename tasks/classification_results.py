@@ -280,18 +280,15 @@ def format_seeds(
 ) -> str:
   """Returns a table of runs that differ in their seeds, and their mean."""
   values = np.array([scores.metrics[metric] for scores in results.values()])
-  lines = [f"{'seed':>8}  {metric}"]
-  for seed, scores in results.items():
-    note = "  collapsed: one class only" if scores.is_collapsed else ""
-    lines.append(f"{seed:>8}  {scores.metrics[metric]:.4f}{note}")
   deviation = values.std(ddof=1) if len(values) > 1 else 0.0
   best = int(values.argmin() if lower_is_better else values.argmax())
-  lines += [
-    f"{'mean':>8}  {values.mean():.4f}",
-    f"{'std':>8}  {deviation:.4f}",
-    f"{'best':>8}  {values[best]:.4f}  seed {list(results)[best]}",
-  ]
-  return "\n".join(lines)
+  rows: dict[str | int, str] = {"seed": metric}
+  for seed, scores in results.items():
+    note = "  collapsed: one class only" if scores.is_collapsed else ""
+    rows[seed] = f"{scores.metrics[metric]:.4f}{note}"
+  rows["mean"], rows["std"] = f"{values.mean():.4f}", f"{deviation:.4f}"
+  rows["best"] = f"{values[best]:.4f}  seed {list(results)[best]}"
+  return "\n".join(f"{name:>8}  {text}" for name, text in rows.items())
 
 
 # The section of report.html.

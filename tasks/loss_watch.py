@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Mapping, Sequence
 import math
+from typing import Any
 
 from inputs import records, training_input
 
@@ -67,24 +68,20 @@ class LossWatch:
     )
 
 
-def watch(
-  paths: Sequence[str],
-  source: training_input.TrainingInput,
-  learning_rate: float,
-  num_warmup_steps: int,
-) -> LossWatch | None:
+def watch(data: Any, settings: Any) -> LossWatch | None:
   """Prints the loss of guessing by frequency; returns its comparison.
 
-  It is None with a learning rate of 0. A ValueError names a broken record.
+  Takes the `PretrainingData` and settings of run_pretraining.py. None with a
+  learning rate of 0. A ValueError names a broken record.
   """
-  with training_input.naming_bad_record(source.find_fault):
-    number, counts = sample(paths, source.parse)
+  with training_input.naming_bad_record(data.source.find_fault):
+    number, counts = sample(data.train_files, data.source.parse)
   most = max(counts.values(), default=0) / max(1, counts.total())
   print(
     f"labels of {number:,} records: unigram entropy "
     f"{entropy(counts):.4g} nats, the most frequent {most:.1%}"
   )
-  if learning_rate:
-    return LossWatch(counts, num_warmup_steps)
+  if settings.learning_rate:
+    return LossWatch(counts, settings.num_warmup_steps)
   print("warning: --learning_rate=0 changes no weight")
   return None

@@ -163,6 +163,11 @@ class ClassificationReport(NamedTuple):
   weighted: Average
   confusion: Confusion | None  # None of multi-label.
 
+  def rows(self, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Returns the name of each label with its COLUMNS."""
+    columns = self.precision, self.recall, self.f1, self.support
+    return list(zip(names, *(c.tolist() for c in columns), strict=True))
+
 
 def classification_report(
   labels: np.ndarray, predictions: np.ndarray, num_labels: int
@@ -340,11 +345,9 @@ def report_as_dict(
   `confusion` is a matrix, true labels in rows, or None; of more than 200 labels
   the counts that are not 0, by the names of the true and predicted label.
   """
-  columns = report.precision, report.recall, report.f1, report.support
-  rows = zip(*(column.tolist() for column in columns), strict=True)
   labels = {
     name: dict(zip(COLUMNS, row, strict=True))
-    for name, row in zip(label_names, rows, strict=True)
+    for name, *row in report.rows(label_names)
   }
   averages = {name: getattr(report, name)._asdict() for name in AVERAGES}
   confusion: Any = None

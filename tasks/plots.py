@@ -126,9 +126,7 @@ def label_table(
   report: metrics.ClassificationReport, names: Sequence[str]
 ) -> str:
   """Shows the scores of each label, of many those of the most frequent."""
-  labels = np.argsort(-report.support, kind="stable")[:_MOST_LABELS].tolist()
-  columns = report.precision, report.recall, report.f1, report.support
-  rows = [[names[i], *(c[i].item() for c in columns)] for i in labels]
+  rows = sorted(report.rows(names), key=lambda row: -row[-1])[:_MOST_LABELS]
   title = "By label"
   if len(names) > _MOST_LABELS:
     title += f": the {_MOST_LABELS} most frequent"
@@ -186,11 +184,9 @@ def format_report(
 ) -> str:
   """Returns a table of the scores of each label, the averages, the accuracy."""
 
-  def make_row(name, scores, support=""):
+  def make_row(name, *scores, support):
     return [name, *(f"{score:.4f}" for score in scores), str(support)]
 
-  columns = report.precision, report.recall, report.f1
-  scores = zip(*columns, strict=True)
   total = report.support.sum()
   # The micro average of single labels is the accuracy.
   averages = [
@@ -199,10 +195,10 @@ def format_report(
   return _align(
     [
       ["", *metrics.COLUMNS],
-      *map(make_row, label_names, scores, report.support),
+      *(make_row(*row, support=n) for *row, n in report.rows(label_names)),
       [""] * 5,
-      *(make_row(name, getattr(report, name), total) for name in averages),
-      ["accuracy", "", *make_row("", [report.accuracy])],
+      *(make_row(n, *getattr(report, n), support=total) for n in averages),
+      ["accuracy", "", "", f"{report.accuracy:.4f}", ""],
     ]
   )
 
