@@ -130,13 +130,11 @@ def score(
   batch_size: int,
   groups: Sequence[str] = (),
 ) -> Scores:
-  """Scores answers.
+  """Scores answers by the task's own metrics, too; see `metric_names`.
 
-  Args:
-    names: the task's own metrics; "f1" is of the label "1" or else the second.
-    batch_size: of the batches of `original_loss`.
-    groups: each example's, such as its language; they have accuracies, too. Of
-      a task with the scores of rankings, the query of each.
+  "f1" is of the label "1" or else the second. `batch_size` is that of
+  `original_loss`. The groups of examples, such as languages, have accuracies,
+  too; of a task with the scores of rankings, they are the queries.
   """
   logits, shares, predictions, labels, problem, _ = answers
   report, values = None, {}

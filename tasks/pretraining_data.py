@@ -107,12 +107,11 @@ def evaluate(
 def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
   """Scores masked-LM and next-sentence predictions.
 
-  Args:
-    rows: N examples by name: masked_lm_loss, float32 [N, P], in nats;
-      masked_lm_correct, [N, P], 1 or 0; masked_lm_weights, float32 [N, P], 0
-      for unused positions; next_sentence_loss and next_sentence_correct, [N].
-    batch_size: of the batches whose mean losses `loss` averages, as in the
-      original; the other scores are means over masked positions or examples.
+  Takes N examples by name: masked_lm_loss, float32 [N, P], in nats;
+  masked_lm_correct, [N, P], 1 or 0; masked_lm_weights, float32 [N, P], 0 for
+  unused positions; next_sentence_loss and next_sentence_correct, [N]. `loss`
+  averages the mean losses of batches, as in the original; the other scores are
+  means over masked positions or examples.
   """
   weights = rows["masked_lm_weights"].astype(np.float64)
   token_losses = rows["masked_lm_loss"] * weights
@@ -144,10 +143,9 @@ def describe(
 ) -> str:
   """Describes guesses in HTML.
 
-  Args:
-    rows: as for `score`; with masked_lm_ids, int [N, P], and
-      next_sentence_labels, int [N]. Those of next sentences may be absent.
-    vocab_file: of the ids; None if unknown, then not scored by part of a word.
+  Takes the rows of `score`, with masked_lm_ids, int [N, P], and
+  next_sentence_labels, int [N]; those of next sentences may be absent. Without
+  a vocabulary, guesses are not scored by part of a word.
   """
   used = rows["masked_lm_weights"] > 0
   ids = rows["masked_lm_ids"][used]

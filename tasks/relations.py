@@ -57,12 +57,8 @@ def relation_loss(
 ) -> tf.Tensor:
   """Sums Kullback-Leibler divergences of relations, in nats; float32 [B].
 
-  Each of queries, keys and values counts with its mean over heads and tokens.
-
-  Args:
-    theirs, ours: the teacher's and the student's, each [B, S, its H].
-    input_mask: int [B, S].
-    num_heads: R, divides both sizes.
+  Queries, keys and values, the teacher's and the student's, are [B, S, its H];
+  each counts with its mean over heads and tokens. R divides both sizes.
   """
   mask = tf.cast(input_mask, tf.float32)[:, None]  # [B, 1, S]
   total = tf.zeros(tf.shape(mask)[0])
@@ -85,10 +81,8 @@ def vector_loss(
 ) -> tf.Tensor:
   """Returns 1 - cosine of the vectors of sequences; float32 [B].
 
-  Args:
-    theirs, ours: last hidden states, each [B, S, its H], whose means count.
-    input_mask: int [B, S].
-    projection: float32 [H, the teacher's H].
+  They are means of last hidden states, each [B, S, its H]; the projection is
+  float32 [H, the teacher's H].
   """
   wanted, found = (
     heads.pool(tf.cast(states, tf.float32), input_mask, "mean")

@@ -91,13 +91,10 @@ class SpanSearch:
     start_logits: np.ndarray,
     end_logits: np.ndarray,
   ) -> Prediction:
-    """Answers a question.
+    """Answers a question, whose `query_length` tokens are before each window.
 
-    Args:
-      query_length: tokens of the question before each window.
-      parts: the windows.
-      start_logits, end_logits: float [W, S]. The n best may be of the question
-        or of padding, as in the original; no answer is made of those.
+    The n best of the logits, float [W, S], may be of the question or of
+    padding, as in the original; no answer is made of those.
     """
     candidates = self._find(parts, query_length + 2, start_logits, end_logits)
     null = None

@@ -170,9 +170,7 @@ class QuestionRows(NamedTuple):
 class FeatureMaker:
   """Turns questions into records; other processes have one each.
 
-  Args:
-    is_training: whether records hold where the answer is; a question for which
-      that is not known gets none.
+  To train, these hold where the answer is; a question needs one that is known.
   """
 
   def __init__(self, settings: FeatureSettings, is_training: bool):
@@ -253,10 +251,7 @@ class FeatureMaker:
     return QuestionRows(rows, is_labelled, was_cut, outside)
 
   def _encode(self, head, document, window, labels):
-    """Makes the record of a window.
-
-    `head` is [CLS] question [SEP], as `Document.encoded_ids`.
-    """
+    """Makes the record of a window; `head` is [CLS] question [SEP], encoded."""
     length = len(head) + window.length + 1
     padding = bytes(self.settings.max_seq_length - length)
     part = document.encoded_ids[window.start : window.start + window.length]

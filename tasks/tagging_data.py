@@ -141,12 +141,9 @@ def choose_labels(
 ) -> tuple[tuple[str, ...], str]:
   """Returns the labels of a model, in the order of its outputs, and the scheme.
 
+  Takes the files by purpose, train, eval or predict; a scheme, "none" if the
+  labels of an earlier run mark no entities; and what `label_files.choose` does.
   A ValueError if they mark entities, but the tags of a file do not.
-
-  Args:
-    sources: the files, by purpose: train, eval or predict.
-    tag_scheme: "none" if the labels of an earlier run mark no entities.
-    labels_file, initial: see `label_files.choose`.
   """
   labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
   if train := sources.get("train"):

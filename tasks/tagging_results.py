@@ -96,16 +96,13 @@ def describe(
   scores: Scores,
 ) -> str:
   """Describes labels for report.html: their scores, and what is confused."""
-  parts = [plots.number_table(scores.metrics)]
-  parts.append(plots.label_table(scores.report, scores.names))
-  if scores.report.confusion:  # Labels without a scheme.
-    parts.append(plots.confusions(scores.report.confusion, scores.names))
-    return "\n".join(parts)
-  true = (map(_type, sentence.tags) for sentence in sentences)
-  report, names = _score_words(true, (map(_type, tags) for tags in predicted))
-  parts.append(plots.confusions(report.confusion, names))
-  parts.append("<p>Counts words, by the type that they are part of.</p>")
-  return "\n".join(parts)
+  report, names, note = scores.report, scores.names, ""
+  parts = [plots.number_table(scores.metrics), plots.label_table(report, names)]
+  if not report.confusion:  # The report counts entities.
+    true = (map(_type, sentence.tags) for sentence in sentences)
+    report, names = _score_words(true, (map(_type, tags) for tags in predicted))
+    note = "<p>Counts words, by the type that they are part of.</p>"
+  return "\n".join([*parts, plots.confusions(report.confusion, names), note])
 
 
 def _type(tag) -> str:
