@@ -1,15 +1,14 @@
 """Questions with several answers to choose from: SWAG, and your own.
 
 `read_examples` reads them, `make_features` makes an input of the model for each
-choice, `encode_feature` a record of all choices of a question. Section 4.4 of
-the paper.
+choice. Section 4.4 of the paper.
 """
 
 from collections.abc import Iterable, Iterator
 import re
 from typing import Any, NamedTuple
 
-from data import packing, record_writer, tables
+from data import packing, tables
 import tokenization
 
 
@@ -157,24 +156,3 @@ def make_features(
       was_cut,
       example.location,
     )
-
-
-def encode_feature(
-  feature: Feature, max_seq_length: int, num_choices: int
-) -> bytes:
-  """Encodes a feature as a tf.train.Example.
-
-  Returns:
-    The serialized input_ids, input_mask and segment_ids, int64 [num_choices *
-    max_seq_length], padded with 0; choice_mask, int64 [num_choices], 1 for a
-    real choice; label_ids, int64 [1], 0 if it is not known.
-  """
-  count = len(feature.input_ids)
-  missing = [[]] * (num_choices - count)
-  return record_writer.encode_inputs(
-    feature.input_ids + missing,
-    feature.segment_ids + missing,
-    max_seq_length,
-    choice_mask=record_writer.padded_feature([1] * count, num_choices),
-    label_ids=record_writer.int64_feature([feature.label or 0]),
-  )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import tables
+from data import record_writer, tables
 from inputs import feature_files, held_out
 from tasks import metrics, multiple_choice, plots
 
@@ -30,9 +30,11 @@ split = functools.partial(
 def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
-  A row is what `multiple_choice.encode_feature` returns, with as many choices
-  as any question has. A ValueError says that only some questions have a label,
-  or none in a set to train or evaluate on.
+  A row has as many choices, C, as any question: input_ids, input_mask and
+  segment_ids, int64 [C * max_seq_length], padded with 0; choice_mask, int64
+  [C], 1 for a real choice; label_ids, int64 [1], 0 if it is not known. A
+  ValueError says that only some questions have a label, or none in a set to
+  train or evaluate on.
   """
   counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": ""}
   rows = _make_rows(data, counts)
@@ -65,7 +67,8 @@ def _make_rows(
 ) -> Iterator[feature_files.Row]:
   length = data.settings.max_seq_length
   examples = data.select(data.read())
-  counts["choices"] = max(len(example.choices) for example in examples)
+  most = max(len(example.choices) for example in examples)
+  counts["choices"] = most
   features = multiple_choice.make_features(
     data.select(data.read()), data.make_tokenizer(), length
   )
@@ -74,8 +77,14 @@ def _make_rows(
     counts["labelled"] += feature.label is not None
     if feature.label is None:
       counts["unlabelled"] = counts["unlabelled"] or feature.location
-    serialized = multiple_choice.encode_feature(
-      feature, length, counts["choices"]
+    count = len(feature.input_ids)
+    missing = [[]] * (most - count)
+    serialized = record_writer.encode_inputs(
+      feature.input_ids + missing,
+      feature.segment_ids + missing,
+      length,
+      choice_mask=record_writer.padded_feature([1] * count, most),
+      label_ids=record_writer.int64_feature([feature.label or 0]),
     )
     longest = max(map(len, feature.input_ids))
     yield feature_files.Row(serialized, longest, index)

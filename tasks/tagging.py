@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 import unicodedata
 
-from data import files, packing, record_writer, tables
+from data import files, packing, tables
 from tasks import tagging_schemes
 import tokenization
 
@@ -301,22 +301,6 @@ def make_features(
         [*ids, sep_id], [*labels_row, 0], [*mask, 0], index + number
       )
     index += len(text)
-
-
-def encode_feature(feature: Feature, max_seq_length: int) -> bytes:
-  """Encodes a feature as a tf.train.Example.
-
-  It has input_ids, input_mask, segment_ids, label_ids and label_mask, int64
-  [max_seq_length], padded with 0.
-  """
-  pad = record_writer.padded_feature
-  return record_writer.encode_inputs(
-    [feature.input_ids],
-    [[]],
-    max_seq_length,
-    label_ids=pad(feature.label_ids, max_seq_length),
-    label_mask=pad(feature.label_mask, max_seq_length),
-  )
 
 
 def split_words(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import files, label_files, tables
+from data import files, label_files, record_writer, tables
 from inputs import feature_files, held_out
 from tasks import tagging, tagging_results, tagging_schemes
 
@@ -68,8 +68,9 @@ def split(
 def make_features(data: TaggingSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
-  A row is what `tagging.encode_feature` returns. A ValueError names the line of
-  a sentence that is wrong.
+  A row has input_ids, input_mask, segment_ids, label_ids and label_mask, int64
+  [max_seq_length], padded with 0. A ValueError names the line of a sentence
+  that is wrong.
   """
   counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
   rows = _make_rows(data, counts)
@@ -100,18 +101,23 @@ def make_features(data: TaggingSet, folder: str) -> None:
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Reads the sentences and yields the rows of their windows."""
   settings, unseen = data.settings, collections.Counter()
+  size, pad = settings.max_seq_length, record_writer.padded_feature
   for feature in tagging.make_features(
     _read_counted(data, counts, unseen),
     data.make_tokenizer(),
     settings.labels,
-    settings.max_seq_length,
+    size,
     settings.document_context,
   ):
-    yield feature_files.Row(
-      tagging.encode_feature(feature, settings.max_seq_length),
-      len(feature.input_ids),
-      feature.sentence,
+    serialized = record_writer.encode_inputs(
+      [feature.input_ids],
+      [[]],
+      size,
+      label_ids=pad(feature.label_ids, size),
+      label_mask=pad(feature.label_mask, size),
     )
+    length = len(feature.input_ids)
+    yield feature_files.Row(serialized, length, feature.sentence)
   counts["unseen"] = dict(unseen.most_common())
 
 

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import tensorflow as tf
 
 from tasks import multiple_choice
 import tokenization
@@ -141,17 +140,3 @@ def test_inputs_without_a_context_or_of_many_tokens(
 ):
   feature = features(make_example(*example), tokenizer, length)
   assert (feature.input_ids, feature.was_cut) == (input_ids, was_cut)
-
-
-def test_records_are_padded_in_tokens_and_choices(tokenizer):
-  feature = features(make_example("a", "", "b", "c c", label=1), tokenizer)
-  record = multiple_choice.encode_feature(feature, 6, num_choices=3)
-  found = tf.train.Example.FromString(record).features.feature
-  values = {name: list(v.int64_list.value) for name, v in found.items()}
-  assert values == {
-    "input_ids": [2, 4, 3, 5, 3, 0] + [2, 4, 3, 6, 6, 3] + [0] * 6,
-    "input_mask": [1, 1, 1, 1, 1, 0] + [1] * 6 + [0] * 6,
-    "segment_ids": [0, 0, 0, 1, 1, 0] + [0, 0, 0, 1, 1, 1] + [0] * 6,
-    "choice_mask": [1, 1, 0],
-    "label_ids": [1],
-  }

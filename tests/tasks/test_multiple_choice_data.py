@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from inputs import feature_files
 import program_flags
@@ -76,6 +77,27 @@ def open_set(folder, kind, limit=None):
   examples = multiple_choice_data.find_set(kind, str(path), settings, limit)
   multiple_choice_data.make_features(examples, str(folder))
   return examples
+
+
+def test_records_are_padded_in_tokens_and_choices(tmp_path):
+  words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c"]
+  (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+  header = "sent1,sent2,ending0,ending1,ending2,label\n"
+  path = tmp_path / "train.csv"
+  path.write_text(header + "a,,b,c c,,1\na,,b,b,b,0\n")
+  settings = feature_files.FeatureSettings(str(tmp_path / "vocab.txt"), True, 6)
+  examples = multiple_choice_data.find_set("train", str(path), settings)
+  multiple_choice_data.make_features(examples, str(tmp_path))
+  [record] = examples.features.read([0])
+  found = tf.train.Example.FromString(record).features.feature
+  values = {name: list(v.int64_list.value) for name, v in found.items()}
+  assert values == {
+    "input_ids": [2, 4, 3, 5, 3, 0] + [2, 4, 3, 6, 6, 3] + [0] * 6,
+    "input_mask": [1, 1, 1, 1, 1, 0] + [1] * 6 + [0] * 6,
+    "segment_ids": [0, 0, 0, 1, 1, 0] + [0, 0, 0, 1, 1, 1] + [0] * 6,
+    "choice_mask": [1, 1, 0],
+    "label_ids": [1],
+  }
 
 
 def test_training_can_be_limited_to_the_first_questions(tmp_path):

@@ -1,7 +1,6 @@
 """Reading tagged words, converting tags, windows and features."""
 
 import pytest
-import tensorflow as tf
 
 from tasks import tagging, tagging_schemes
 import tokenization
@@ -246,19 +245,3 @@ def test_document_context_is_of_the_same_document_and_has_no_labels(tokenizer):
   assert features[1].label_ids == [0, 0, 0, 1, 0, 0, 0]
   assert features[3].input_ids == [2, 8, 3]
   assert [f.sentence for f in features] == [0, 1, 2, 3]
-
-
-def test_records_are_padded(tokenizer):
-  [feature] = make_features(tokenizer, make_sentence("a", "I-X"))
-  example = tf.train.Example.FromString(tagging.encode_feature(feature, 5))
-  found = {
-    name: list(value.int64_list.value)
-    for name, value in example.features.feature.items()
-  }
-  assert found == {
-    "input_ids": [2, 4, 3, 0, 0],
-    "input_mask": [1, 1, 1, 0, 0],
-    "segment_ids": [0, 0, 0, 0, 0],
-    "label_ids": [0, 2, 0, 0, 0],
-    "label_mask": [0, 1, 0, 0, 0],
-  }

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tasks import tagging, tagging_data
 import tiny
@@ -20,6 +21,29 @@ def open_set(folder, kind, numbers, **others):
   examples = tagging_data.find_set(kind, source, settings, **others)
   tagging_data.make_features(examples, str(folder))
   return examples
+
+
+def test_records_are_padded(tmp_path):
+  words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
+  (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+  path = tmp_path / "train.txt"
+  path.write_text("a B-X\n")
+  settings = tagging_data.FeatureSettings(
+    str(tmp_path / "vocab.txt"), True, 5, False, ("O", "B-X", "I-X"), "iob2"
+  )
+  source = tagging.Source(str(path))
+  examples = tagging_data.find_set("train", source, settings)
+  tagging_data.make_features(examples, str(tmp_path))
+  [record] = examples.features.read([0])
+  found = tf.train.Example.FromString(record).features.feature
+  values = {name: list(v.int64_list.value) for name, v in found.items()}
+  assert values == {
+    "input_ids": [2, 4, 3, 0, 0],
+    "input_mask": [1, 1, 1, 0, 0],
+    "segment_ids": [0, 0, 0, 0, 0],
+    "label_ids": [0, 1, 0, 0, 0],
+    "label_mask": [0, 1, 0, 0, 0],
+  }
 
 
 def choose(folder, head, train=None):
