@@ -296,7 +296,7 @@ def write_predictions(
     answers = classification_results.answer(
       logits, task.problem, labels, thresholds
     )
-    classification_data.write_answers(run.folder, examples, answers)
+    classification_data.write_predictions(run.folder, examples, answers)
     ids = (example.example_id for example in examples.examples())
     rows = zip(ids, answers.as_labels(), strict=True)
     classification_tasks.write_submission(run.folder, task, examples.name, rows)

@@ -5,15 +5,16 @@ The files are the original's: `train.tf_record`, `eval.tf_record` and
 shapes them has changed: the data, the vocabulary or a flag.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import dataclasses
 import functools
+import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from data import files, label_files, record_writer
+from data import files, label_files, record_writer, tables
 from inputs import feature_files, held_out
 from tasks import classification, classification_results
 
@@ -230,14 +231,43 @@ def pool_outputs(
   return logits, targets
 
 
-def write_answers(
+def write_predictions(
   folder: str, data: ClassificationSet, answers: classification_results.Answers
 ) -> None:
-  """Writes the predictions of a set: a readable file, and the original's."""
+  """Writes predictions.tsv, and test_results.tsv as the original did."""
   data.check_unchanged()
-  has_pairs = any(table.text_pair is not None for table in data.tables)
-  columns = ["text_pair"] * has_pairs + ["label"] * data.is_labelled
+  names = [f"probability_{label}" for label in answers.labels]
   separator = data.settings.label_separator
-  classification_results.write_predictions(
-    folder, data.suffix, data.examples(), answers, columns, separator
-  )
+
+  def describe_rows():
+    for example, predicted, scores in zip(
+      data.examples(), answers.as_labels(), answers.scores, strict=True
+    ):
+      if answers.problem == "regression":
+        predicted, scores = _rounded(predicted), ()
+      yield {
+        "id": example.example_id,
+        "text": example.text_a,
+        "text_pair": example.text_b or "",
+        "label": _join(example.label or "", separator),
+        "predicted": _join(predicted, separator),
+        **dict(zip(names, map(_rounded, scores), strict=True)),
+      }
+
+  has_pairs = any(table.text_pair is not None for table in data.tables)
+  header = ["id", "text", *["text_pair"] * has_pairs]
+  header += [*["label"] * data.is_labelled, "predicted", *names]
+  path = os.path.join(folder, f"predictions{data.suffix}.tsv")
+  tables.write_rows(path, describe_rows(), header)
+  path = os.path.join(folder, f"test_results{data.suffix}.tsv")
+  scores = answers.scores.astype(np.float32)  # Its digits, as in the original.
+  files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
+  print(f"wrote {path}")
+
+
+def _join(label: str | float | Iterable[str], separator: str) -> str | float:
+  return label if isinstance(label, (str, float)) else separator.join(label)
+
+
+def _rounded(number) -> float:
+  return float(f"{number:.6g}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import files, label_files, progress, tables
+from data import label_files, progress
 from tasks import charts, classification, metrics, plots, retrieval_scores
 
 _F1S = ("micro_f1", "macro_f1")
@@ -224,53 +224,6 @@ def read_thresholds(
     folders, label_files.LABEL_THRESHOLDS, labels, identify_weights
   )
   return np.array(tuned.values) if tuned else None
-
-
-def write_predictions(
-  folder: str,
-  suffix: str,
-  examples: Iterable[classification.Example],
-  answers: Answers,
-  columns: Iterable[str] = (),
-  separator: str = ",",
-) -> None:
-  """Writes predictions.tsv, and test_results.tsv as the original did.
-
-  `columns` has text_pair and label, where they are wanted.
-  """
-  is_regression = answers.problem == "regression"
-  names = [f"probability_{label}" for label in answers.labels]
-
-  def describe_rows():
-    for example, predicted, scores in zip(
-      examples, answers.as_labels(), answers.scores, strict=True
-    ):
-      if is_regression:
-        predicted, scores = _rounded(predicted), ()
-      yield {
-        "id": example.example_id,
-        "text": example.text_a,
-        "text_pair": example.text_b or "",
-        "label": _join(example.label or "", separator),
-        "predicted": _join(predicted, separator),
-        **dict(zip(names, map(_rounded, scores), strict=True)),
-      }
-
-  path = os.path.join(folder, f"predictions{suffix}.tsv")
-  header = ["id", "text", *columns, "predicted", *names]
-  tables.write_rows(path, describe_rows(), header)
-  path = os.path.join(folder, f"test_results{suffix}.tsv")
-  scores = answers.scores.astype(np.float32)  # Its digits, as in the original.
-  files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
-  print(f"wrote {path}")
-
-
-def _join(label: str | float | Iterable[str], separator: str) -> str | float:
-  return label if isinstance(label, (str, float)) else separator.join(label)
-
-
-def _rounded(number) -> float:
-  return float(f"{number:.6g}")
 
 
 def format_seeds(

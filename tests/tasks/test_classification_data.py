@@ -101,11 +101,63 @@ def test_features_are_refused_if_the_file_changes_meanwhile(tmp_path):
     np.zeros([4, 2]), "single_label", ["neg", "pos"], None
   )
   with pytest.raises(ValueError, match="train.tsv: changed while the program"):
-    classification_data.write_answers(str(tmp_path), train, answers)
+    classification_data.write_predictions(str(tmp_path), train, answers)
   with pytest.raises(ValueError, match="train.tsv: changed while the program"):
     list(train.examples())
   assert not list(tmp_path.glob("*predictions*"))
   assert not list(tmp_path.glob("test_results*"))
+
+
+def make_example(number, text, label=None, text_b=None):
+  return classification.Example(
+    str(number), text, text_b, label, f"data.tsv:{number}", None
+  )
+
+
+def write_predictions(folder, logits, problem, examples, separator=","):
+  """Returns the content of both files of predictions."""
+  tiny.write_model(folder)
+  settings = make_settings(
+    folder, labels=("a", "b"), problem=problem, label_separator=separator
+  )
+  data = classification_data.ClassificationSet(
+    kind="predict",
+    settings=settings,
+    paths=(),
+    source={},
+    read=lambda: iter(examples),
+    suffix="_x",
+    tables=(classification.Table("", "text", "text_pair"),),
+  )
+  classification_data.make_features(data, str(folder))
+  answers = classification_results.answer(np.array(logits), problem, ["a", "b"])
+  classification_data.write_predictions(str(folder), data, answers)
+  names = ("predictions_x.tsv", "test_results_x.tsv")
+  return [(folder / name).read_text() for name in names]
+
+
+def test_predictions_as_tables(tmp_path):
+  rows = [make_example(7, "two\tcells\nand lines", "a", "pair")]
+  logits = [[0.0, np.log(3.0)]]
+  assert write_predictions(tmp_path, logits, "single_label", rows) == [
+    "id\ttext\ttext_pair\tlabel\tpredicted\tprobability_a\tprobability_b\n"
+    "7\ttwo cells and lines\tpair\ta\tb\t0.25\t0.75\n",
+    "0.25\t0.75\n",
+  ]
+
+
+def test_rows_of_a_table_have_the_cells_of_its_header(tmp_path):
+  # The first has neither pair nor label; the label of the second is a list.
+  rows = [make_example(0, "x"), make_example(1, "y", ("a", "b"), "pair")]
+  logits = [[9.0, 9.0], [9.0, -9.0]]
+  text, numbers = write_predictions(tmp_path, logits, "multi_label", rows, "|")
+  assert [line.split("\t")[:5] for line in text.splitlines()] == [
+    ["id", "text", "text_pair", "label", "predicted"],
+    ["0", "x", "", "", "a|b"],
+    ["1", "y", "pair", "a|b", "a"],
+  ]
+  # The digits of float32.
+  assert numbers.splitlines()[1] == "0.9998766\t0.00012339458"
 
 
 def test_training_can_be_limited_to_the_first_examples(tmp_path):

@@ -110,17 +110,6 @@ def test_accuracies_of_groups():
   assert (found["accuracy_en"], found["accuracy_zh"]) == (0.5, 1.0)
 
 
-def write_predictions(folder, logits, problem, examples, separator=","):
-  """Returns the content of both files of predictions."""
-  answers = results.answer(np.array(logits), problem, ["a", "b"])
-  columns = ["text_pair", "label"]
-  results.write_predictions(
-    str(folder), "_x", examples, answers, columns, separator
-  )
-  names = ("predictions_x.tsv", "test_results_x.tsv")
-  return [(folder / name).read_text() for name in names]
-
-
 def test_scores_of_rankings_by_query():
   # The relevant text of query a ranks second, that of query b first.
   queries, names = ["a", "b", "a", "b"], ("accuracy", "mrr_at_10", "ndcg_at_10")
@@ -136,30 +125,6 @@ def test_scores_of_rankings_by_query():
   ).metrics
   assert found["mrr_at_10"] == pytest.approx((1 / 2 + 1) / 2)
   assert set(names[1:]) <= {*results.metric_names("regression", names)}
-
-
-def test_predictions_as_tables(tmp_path):
-  rows = [example(7, "two\tcells\nand lines", "a", "pair")]
-  logits = [[0.0, np.log(3.0)]]
-  assert write_predictions(tmp_path, logits, "single_label", rows) == [
-    "id\ttext\ttext_pair\tlabel\tpredicted\tprobability_a\tprobability_b\n"
-    "7\ttwo cells and lines\tpair\ta\tb\t0.25\t0.75\n",
-    "0.25\t0.75\n",
-  ]
-
-
-def test_rows_of_a_table_have_the_cells_of_its_header(tmp_path):
-  # The first has neither pair nor label; the label of the second is a list.
-  rows = [example(0, "x"), example(1, "y", ("a", "b"), "pair")]
-  logits = [[9.0, 9.0], [9.0, -9.0]]
-  text, numbers = write_predictions(tmp_path, logits, "multi_label", rows, "|")
-  assert [line.split("\t")[:5] for line in text.splitlines()] == [
-    ["id", "text", "text_pair", "label", "predicted"],
-    ["0", "x", "", "", "a|b"],
-    ["1", "y", "pair", "a|b", "a"],
-  ]
-  # The digits of float32.
-  assert numbers.splitlines()[1] == "0.9998766\t0.00012339458"
 
 
 def test_thresholds_are_read_as_written(tmp_path, capsys):
