@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -251,10 +251,31 @@ def write_predictions(
   path = os.path.join(folder, "predictions.txt")
   files.write_lines(path, lines)
   print(f"wrote {path}")
+  path = os.path.join(folder, "predictions.jsonl")
+  tables.write_rows(path, _describe_sentences(data, labels), ())
+
+
+def _describe_sentences(data, labels) -> Iterator[dict[str, Any]]:
+  """Yields the entities of each sentence as JSON values.
+
+  They are id (the number of the sentence, from 0), text, and a list `entities`:
+  type, start and end in characters of the text, and the text between. Without a
+  scheme the list is `words`, with a label for a type.
+  """
+  has_entities = data.settings.scheme != tagging_schemes.NO_SCHEME
+  key, name = ("entities", "type") if has_entities else ("words", "label")
   # In much Chinese data every word is one character.
   words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
-  spans = tagging_results.describe_sentences(
-    data.examples(), labels, data.settings.scheme, separator
-  )
-  tables.write_rows(os.path.join(folder, "predictions.jsonl"), spans, ())
+  pairs = zip(data.examples(), labels, strict=True)
+  for index, (sentence, tags) in enumerate(pairs):
+    text, offsets = tagging.join_words(sentence.words, separator)
+    spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
+    if has_entities:
+      spans = tagging_schemes.find_entities(tags)
+    rows = []
+    for span_type, first, end_word in spans:
+      start, end = offsets[first][0], offsets[end_word - 1][1]
+      place = {"start": start, "end": end, "text": text[start:end]}
+      rows.append({name: span_type, **place})
+    yield {"id": index, "text": text, key: rows}

@@ -1,9 +1,9 @@
 """Scores of labels of words, their files, and their section of the report."""
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import itertools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -108,33 +108,3 @@ def describe(
 def _type(tag) -> str:
   """Returns the type of a tag, such as PER, or all of one without a prefix."""
   return tag.partition("-")[2] or tag
-
-
-def describe_sentences(
-  sentences: Iterable[tagging.Sentence],
-  labels: Iterable[Sequence[str]],
-  scheme: str,
-  separator: str,
-) -> Iterator[dict[str, Any]]:
-  """Yields the entities of each sentence as JSON values.
-
-  They are id (the number of the sentence, from 0), text, and a list `entities`:
-  type, start and end in characters of the text, and the text between. Without a
-  scheme the list is `words`, with a label for a type. The separator is that of
-  `tagging.join_words`.
-  """
-  key, name = "entities", "type"
-  if scheme == tagging_schemes.NO_SCHEME:
-    key, name = "words", "label"
-  pairs = zip(sentences, labels, strict=True)
-  for index, (sentence, tags) in enumerate(pairs):
-    text, offsets = tagging.join_words(sentence.words, separator)
-    spans = tagging_schemes.find_entities(tags)
-    if scheme == tagging_schemes.NO_SCHEME:
-      spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
-    rows = []
-    for span_type, first, end_word in spans:
-      start, end = offsets[first][0], offsets[end_word - 1][1]
-      place = {"start": start, "end": end, "text": text[start:end]}
-      rows.append({name: span_type, **place})
-    yield {"id": index, "text": text, key: rows}

@@ -1,5 +1,7 @@
 """Sentences as feature files, the labels of a model, and predictions."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -123,3 +125,36 @@ def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
   tagging_data.write_predictions(str(tmp_path), examples, outputs.labels)
   written = (tmp_path / "predictions.txt").read_text().split()
   assert written[2::3] == [expected, expected]
+
+
+def describe(folder, words, labels, scheme):
+  """Returns the row of one sentence in predictions.jsonl."""
+  tiny.write_model(folder)
+  path = folder / "predict.txt"
+  path.write_text("\n".join(words.split()) + "\n")
+  settings = tagging_data.FeatureSettings(
+    str(folder / "vocab.txt"), True, 16, False, tuple(labels.split()), scheme
+  )
+  source = tagging.Source(str(path), scheme=scheme, is_tagged=False)
+  examples = tagging_data.find_set("predict", source, settings)
+  tagging_data.write_predictions(str(folder), examples, [labels.split()])
+  return json.loads((folder / "predictions.jsonl").read_text())
+
+
+def test_spans_have_offsets_into_the_text(tmp_path):
+  assert describe(tmp_path, "A d Z", "B-X I-X B-Y", "iob2") == {
+    "id": 0,
+    "text": "AdZ",
+    "entities": [
+      {"type": "X", "start": 0, "end": 2, "text": "Ad"},
+      {"type": "Y", "start": 2, "end": 3, "text": "Z"},
+    ],
+  }
+  assert describe(tmp_path, "the cat", "DT NN", "none") == {
+    "id": 0,
+    "text": "the cat",
+    "words": [
+      {"label": "DT", "start": 0, "end": 3, "text": "the"},
+      {"label": "NN", "start": 4, "end": 7, "text": "cat"},
+    ],
+  }

@@ -94,32 +94,6 @@ def test_words_are_scored_if_there_is_no_scheme():
   }
 
 
-def describe(words, labels, scheme, separator):
-  [row] = tagging_results.describe_sentences(
-    [make_sentence(words, labels)], [labels.split()], scheme, separator
-  )
-  return row
-
-
-def test_spans_have_offsets_into_the_text():
-  assert describe("Al de Z", "B-X I-X B-Y", "iob2", "") == {
-    "id": 0,
-    "text": "AldeZ",
-    "entities": [
-      {"type": "X", "start": 0, "end": 4, "text": "Alde"},
-      {"type": "Y", "start": 4, "end": 5, "text": "Z"},
-    ],
-  }
-  assert describe("the cat", "DT NN", "none", " ") == {
-    "id": 0,
-    "text": "the cat",
-    "words": [
-      {"label": "DT", "start": 0, "end": 3, "text": "the"},
-      {"label": "NN", "start": 4, "end": 7, "text": "cat"},
-    ],
-  }
-
-
 def report(sentences, predicted, scheme):
   """Returns the section of report.html on sentences."""
   tags = [sentence.tags for sentence in sentences]
