@@ -185,10 +185,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
   if settings.train_batch_size == 1:
     raise ValueError("--train_batch_size=1: nothing to compare a text with")
-  known = {
-    "pairs": embedding_data.RETRIEVAL_METRICS,
-    "labels": embedding_data.LABEL_METRICS,
-  }.get(settings.objective, embedding_data.PAIR_METRICS)
+  known = embedding_data.METRICS[settings.objective]
   metric = shared_flags.choose_metric(settings.best_metric, known)
   paths = shared_flags.find_data_files(settings, _ENDINGS)
   sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}

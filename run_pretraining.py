@@ -126,11 +126,8 @@ def main() -> None:
       return run.scores[step]
 
     if settings.do_train:
-      watch = None
-      is_guessing = not (
-        settings.teacher_only or encoder_table.is_causal(config)
-      )
-      if run.is_chief and is_guessing:
+      watch, is_causal = None, encoder_table.is_causal(config)
+      if run.is_chief and not (settings.teacher_only or is_causal):
         watch = loss_watch.watch(data, settings)
       run.train(losses, evaluate_at, watch)
     if settings.do_eval:

@@ -17,9 +17,13 @@ from data import record_writer, tables
 from inputs import feature_files, held_out
 from tasks import metrics, retrieval_scores
 
-PAIR_METRICS = ("spearman", "pearson")
-LABEL_METRICS = ("accuracy",)
-RETRIEVAL_METRICS = retrieval_scores.NAMES
+_PAIR_METRICS = ("spearman", "pearson")
+METRICS = {  # By the objective.
+  "pairs": retrieval_scores.NAMES,
+  "scores": _PAIR_METRICS,
+  "sentences": _PAIR_METRICS,
+  "labels": ("accuracy",),
+}
 _PARTNERS = 20  # How many of either kind are drawn for a text.
 
 
@@ -188,7 +192,7 @@ def score(
   if is_retrieval:
     return score_retrieval(vectors, results["text_ids"], numbers)
   scores = metrics.regression_scores(numbers, cosines(vectors))
-  return {name: scores[name] for name in PAIR_METRICS}
+  return {name: scores[name] for name in _PAIR_METRICS}
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:

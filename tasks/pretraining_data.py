@@ -92,8 +92,7 @@ def evaluate(
   ValueError names a record that is broken.
   """
   batch_size = settings.eval_batch_size
-  rows = records.sequential_dataset(data.eval_files)
-  rows = rows.map(lambda row_id, row: row)
+  rows = records.sequential_dataset(data.eval_files).map(lambda _, row: row)
   total = settings.max_eval_steps * batch_size or None
   if total:
     # The original starts over after the last record, which affects scores.
