@@ -166,7 +166,6 @@ def main(**blocks: int) -> None:
   settings = dataclasses.replace(settings, **stated)
   lines = text_programs.Lines(settings)
   extractor = make_extractor(settings)
-  lines.start()
   with vector_files.open_writer(
     settings.output_file, settings.output_format, extractor.layers
   ) as write:

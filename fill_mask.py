@@ -115,7 +115,6 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
   words = make_masked_words(settings)
   if lines.is_typed:
     progress.note("type one sentence per line; Ctrl-D ends the input")
-  lines.start()
   blocks = text_inputs.split_into_blocks(
     ask(settings, words, lines),
     1 if lines.is_typed else block_lines,

@@ -110,12 +110,9 @@ class Lines:
     self.count = self._bytes = 0
     self._progress = progress.Progress(files.known_size(self._paths) or 0)
 
-  def start(self) -> None:
-    """Measures the speed from now on."""
-    self._progress.restart(0)
-
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
     """Yields the lines once; the input must not be empty."""
+    self._progress.restart(0)  # The model took time.
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import os
 import signal
-from typing import NamedTuple
 import zlib
 
 import numpy as np
@@ -21,13 +20,6 @@ from training import step as training_step
 from weights import checkpoints
 
 
-class TrainingResult(NamedTuple):
-  """How training ended."""
-
-  step: int
-  signal: int | None  # The signal that ended it early.
-
-
 def train(
   strategy: tf.distribute.Strategy,
   tasks: Mapping[str, training_plan.TrainingTask],
@@ -35,14 +27,15 @@ def train(
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
   history: model_selection.History | None = None,
   draws: np.ndarray | None = None,
-) -> TrainingResult:
+) -> tuple[int, int | None]:
   """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
 
   SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
   command then resumes, and ends with the same bits as an uninterrupted run. The
-  caller ensures that no other process trains in the folder. A ValueError says
-  that the batch cannot be split, the folder has another model, a loss is not
-  finite, the input is damaged, or a checkpoint cannot be written.
+  caller ensures that no other process trains in the folder. Returns the step,
+  and the signal if one ended the training. A ValueError says that the batch
+  cannot be split, the folder has another model, a loss is not finite, the input
+  is damaged, or a checkpoint cannot be written.
 
   Args:
     strategy: in whose scope models and optimizers were made.
@@ -63,7 +56,7 @@ def train(
   step = _resume(strategy, tasks, plan, saved)
   evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
   if evaluation.should_stop or step >= plan.num_train_steps:
-    return TrainingResult(step, None)
+    return step, None
   for task in tasks.values():
     if plan.recompute:
       memory.recompute_layers(task.model.bert)
@@ -119,7 +112,7 @@ def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
   _, is_interrupted = same_run.agree(strategy, 0, bool(caught))
   reporter.close(step, not is_interrupted)
   caught = caught or [signal.SIGTERM]  # Another worker's signal.
-  return TrainingResult(step, caught[0] if is_interrupted else None)
+  return step, caught[0] if is_interrupted else None
 
 
 def _make_runner(strategy, name, task, global_step):

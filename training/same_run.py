@@ -194,13 +194,11 @@ def enter_phase(
 ) -> training_plan.Phase:
   """Returns the phase to pre-train in, after comparing it with the run so far.
 
-  Settings that affect the updates must not change within a phase. A new one,
-  which has to be requested, keeps the step, the weights and Adam's moments.
-  Records continue after the last one used if input and seed are the same;
-  otherwise they begin at the first.
-
-  `settings`, JSON values, have train_batch_size. A ValueError says that they
-  have changed without a new phase, or that the folder's file is damaged.
+  Settings that affect the updates, JSON values with train_batch_size, must not
+  change within a phase. A new one, which has to be requested, keeps the step,
+  the weights and Adam's moments; its records continue after the last one used
+  if input and seed are the same. A ValueError says that settings have changed
+  without a new phase, or that the folder's file is damaged.
   """
   path = os.path.join(folder, _TRAINING)
   found = _read_phases(path, step)

@@ -94,7 +94,7 @@ def test_workers_compare_what_they_train_on(tmp_path, monkeypatch):
   monkeypatch.setattr(
     loop.same_run, "compare_workers", lambda _, facts: compared.append(facts)
   )
-  assert tiny_training.run(tmp_path, 2).step == 2
+  assert tiny_training.run(tmp_path, 2) == (2, None)
   [facts] = compared
   assert facts["step in --output_dir"] == 0
   assert facts["first batch "].startswith("of checksum ")
