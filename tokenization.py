@@ -322,9 +322,8 @@ class FullTokenizer:
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into tokens of the vocabulary."""
-    return list(
-      _chain(map(self.split_word, self.basic_tokenizer.tokenize(text)))
-    )
+    words = self.basic_tokenizer.tokenize(text)
+    return list(_chain(map(self.split_word, words)))
 
   def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
     """Splits text into tokens and returns their places in it.

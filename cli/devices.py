@@ -88,9 +88,8 @@ def uses_fixed_shapes(settings: Any) -> bool:
 
 def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:
   """Returns whether the flags ask for another machine's TPU."""
-  return (
-    uses_tpu(settings) and (settings.tpu_name or settings.master) != "local"
-  )
+  address = settings.tpu_name or settings.master
+  return uses_tpu(settings) and address != "local"
 
 
 def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:

@@ -43,9 +43,7 @@ class Run(training_run.TrainingRun):
 
   phase: training_plan.Phase | None = None  # For a training.
   # The evaluations of this process, by step.
-  scores: dict[int, Mapping[str, float]] = dataclasses.field(
-    default_factory=dict
-  )
+  scores: dict[int, Any] = dataclasses.field(default_factory=dict)
 
   def make_model(
     self,
@@ -99,12 +97,10 @@ class Run(training_run.TrainingRun):
     task = training_plan.TrainingTask(
       self.model, optimizer, loss_fn, self.data.source, plan
     )
-    self.step, interrupted_by = loop.train(
-      self.strategy, {"": task}, plan, evaluate
-    )
+    self.step, signal = loop.train(self.strategy, {"": task}, plan, evaluate)
     self.data.check_unchanged()
-    if interrupted_by:
-      sys.exit(128 + interrupted_by)
+    if signal:
+      sys.exit(128 + signal)
 
 
 @contextlib.contextmanager

@@ -211,9 +211,8 @@ class FineTuningSettings(
   @property
   def evaluates_in_training(self) -> bool:
     """Whether training is interrupted by evaluations."""
-    return self.do_train and bool(
-      self.eval_every_steps or self.eval_every_epochs
-    )
+    steps, epochs = self.eval_every_steps, self.eval_every_epochs
+    return self.do_train and bool(steps or epochs)
 
   @property
   def labels_file(self) -> str:

@@ -137,11 +137,9 @@ def train(
       writes=strategy.extended.should_checkpoint,
       fits_head=fits_head,
     )
-  step, interrupted_by = loop.train(
-    strategy, tasks, plan, evaluate, history, draws
-  )
-  if interrupted_by:
-    sys.exit(128 + interrupted_by)
+  step, signal = loop.train(strategy, tasks, plan, evaluate, history, draws)
+  if signal:
+    sys.exit(128 + signal)
   if not history:
     return step, ""
   same_run.wait_for_all(strategy)

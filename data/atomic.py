@@ -99,9 +99,7 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
   another process is writing one of them.
   """
   with contextlib.ExitStack() as stack:
-    temporaries = [
-      stack.enter_context(replace_on_success(path)) for path in paths
-    ]
+    temporaries = [stack.enter_context(replace_on_success(p)) for p in paths]
     for path in itertools.filterfalse(remote.is_remote, paths):
       others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
       for other in others:

@@ -248,10 +248,8 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
   """Makes the config of any encoder; a ValueError names what is wrong."""
   is_variant = any(name in fields for name in _VARIANT)
   name = fields.get("encoder_type", "variant" if is_variant else "transformer")
-  config_class = find_encoder(name).config_class
-  return config_class.from_dict(
-    fields | {"encoder_type": config_class.encoder_type}
-  )
+  kind = find_encoder(name).config_class
+  return kind.from_dict(fields | {"encoder_type": kind.encoder_type})
 
 
 def make_encoder(

@@ -277,9 +277,8 @@ def open_or_make(
 
 def print_summary(features: FeatureFile, line: str, *others: str) -> None:
   """Prints lines about features, and where they are."""
-  print(
-    f"{line}; {'wrote' if features.is_new else 'unchanged:'} {features.path}"
-  )
+  state = "wrote" if features.is_new else "unchanged:"
+  print(f"{line}; {state} {features.path}")
   print(*(f"  {other}\n" for other in others), sep="", end="")
 
 

@@ -334,9 +334,8 @@ def _name_last_good(folder):
 
 def _is_finite(value):
   value = tf.convert_to_tensor(value)
-  return not value.dtype.is_floating or bool(
-    tf.reduce_all(tf.math.is_finite(value))
-  )
+  is_float = value.dtype.is_floating
+  return not is_float or bool(tf.reduce_all(tf.math.is_finite(value)))
 
 
 class _Evaluation:

@@ -192,9 +192,7 @@ def _is_complete(folder, step):
   """Returns whether the best weights are those of a step, and nothing else."""
   path, name = _best_folder(folder), f"model.ckpt-{step}"
   expected = ["checkpoint", f"{name}.data-00000-of-00001", f"{name}.index"]
-  return tf.io.gfile.isdir(path) and (
-    sorted(tf.io.gfile.listdir(path)) == expected
-  )
+  return sorted(checkpoints.list_folder(path)) == expected
 
 
 def _parse(line):

@@ -214,18 +214,17 @@ def enter_phase(
     known.pop()
   last = known[-1] if known else training_plan.Phase(0, 0, settings)
   changes = _describe_changes(last.settings, settings)
+  shown = ", ".join(changes)
   if changes and not is_new_phase:
     raise ValueError(
-      f"{', '.join(changes)}: the run of {path} cannot resume at step {step} "
+      f"{shown}: the run of {path} cannot resume at step {step} "
       "with changed settings: restore them, choose another --output_dir, or "
       "start a new phase with --new_phase=true"
     )
   if changes:
     is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
     record = last.record_at(step) if is_same_order else 0
-    print(
-      f"new phase from step {step} and record {record}: {', '.join(changes)}"
-    )
+    print(f"new phase from step {step} and record {record}: {shown}")
     known = [p for p in known if p.first_step < step]
     last = training_plan.Phase(step, record, settings)
   if changes or not known:

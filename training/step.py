@@ -142,9 +142,7 @@ def make_sum_weights(
   @tf.function(autograph=False)
   def sum_weights(features):
     losses = task.loss_fn(task.model, features, None)
-    return {
-      name: tf.cast(weight, tf.float32) for name, (_, weight) in losses.items()
-    }
+    return {n: tf.cast(weight, tf.float32) for n, (_, weight) in losses.items()}
 
   return sum_weights.get_concrete_function(signature)
 

@@ -137,9 +137,8 @@ class Tokenizer(tokenization.FullTokenizer):
 
   def continues_word(self, token: str) -> bool:
     """Returns whether a piece is inside a word, for whole-word masks."""
-    return (
-      not token.startswith(vocabulary_table.WORD_MARK) and token not in SPECIAL
-    )
+    begins = token.startswith(vocabulary_table.WORD_MARK)
+    return not begins and token not in SPECIAL
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into pieces."""

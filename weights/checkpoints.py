@@ -110,11 +110,12 @@ def _exists(prefix: str) -> bool:
 
 def saved_steps(folder: str) -> list[int]:
   """Lists the steps of the whole checkpoints in an output folder, ascending."""
-  found = map(_SAVED.fullmatch, _list(folder))
+  found = map(_SAVED.fullmatch, list_folder(folder))
   return sorted(int(match[1]) for match in found if match)
 
 
-def _list(folder: str) -> list[str]:
+def list_folder(folder: str) -> list[str]:
+  """Returns the names in a folder; [] without a folder."""
   return tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
 
 
@@ -171,7 +172,7 @@ def _check_indices(folder: str, steps: list[int]) -> None:
   A killed training also leaves such a file, but with the index beside it under
   its temporary name; that checkpoint was never complete.
   """
-  names = set(_list(folder))
+  names = set(list_folder(folder))
   last = steps[-1] if steps else -1
   for match in map(_SAVED_DATA.fullmatch, sorted(names)):
     if not match or int(match[1]) <= last:
@@ -429,7 +430,7 @@ def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
 
 def remove_temporary_files(folder: str) -> None:
   """Deletes what an interrupted `save` left behind."""
-  names = _list(folder)
+  names = list_folder(folder)
   # Remove the data file first: the temporary index marks the checkpoint as
   # never completed.
   for name in sorted(names):
@@ -447,7 +448,7 @@ def delete(folder: str, step: int) -> None:
   """Deletes the checkpoint of a step."""
   # The index first: an interrupted deletion leaves no checkpoint.
   prefix = f"model.ckpt-{step}."
-  names = [name for name in _list(folder) if name.startswith(prefix)]
+  names = [name for name in list_folder(folder) if name.startswith(prefix)]
   for name in sorted(names, key=lambda name: not name.endswith(".index")):
     tf.io.gfile.remove(tf.io.gfile.join(folder, name))
 
