@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -88,9 +88,7 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   )
 
 
-def _make_rows(
-  data: feature_files.FeatureSet, counts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   tokenizer, length = data.make_tokenizer(), data.settings.max_seq_length
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, line in enumerate(data.select(data.read())):

@@ -48,12 +48,7 @@ def choose_metric(best_metric: str | None, runs: Runs) -> str:
   return task_files.MEAN
 
 
-def describe_training(
-  settings: Any,
-  entries: Sequence[task_files.Entry],
-  runs: Runs,
-  num_train_steps: int,
-) -> dict[str, Any]:
+def _describe_training(settings, entries, runs, num_train_steps):
   """Returns what a run that resumes the training must agree with."""
   described = {
     "schedule": settings.schedule,
@@ -96,14 +91,14 @@ def train(
   for name, share, count in zip(runs, schedule.shares, counts, strict=True):
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
   metric = choose_metric(settings.best_metric, runs)
-  training = describe_training(settings, entries, runs, plan.num_train_steps)
+  training = _describe_training(settings, entries, runs, plan.num_train_steps)
   output_folder.check_evaluations(settings)
   is_chief = strategy.extended.should_checkpoint
   same_run.resume_training(settings.output_dir, training, is_chief)
   step, score = training_run.train(
     settings,
     strategy,
-    make_tasks(tasks, runs, plan, epoch, schedule),
+    _make_tasks(tasks, runs, plan, epoch, schedule),
     plan,
     lambda step: fine_tuning.name_for_evaluation(evaluate(tasks, runs)),
     metric,
@@ -116,13 +111,7 @@ def train(
       checkpoints.save(run.folder, step, variables, keep=1)
 
 
-def make_tasks(
-  tasks: Tasks,
-  runs: Runs,
-  plan: training_plan.TrainingPlan,
-  steps_per_epoch: float,
-  schedule: task_sampling.TaskSchedule,
-) -> dict[str, training_plan.TrainingTask]:
+def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
   """Makes the inputs and optimizers, which share the encoder's moments."""
   made: dict[str, training_plan.TrainingTask] = {}
   for i, (name, run) in enumerate(runs.items()):

@@ -146,11 +146,7 @@ def prepare(
   return tasks
 
 
-def _make_settings(
-  entry: Entry,
-  settings: shared_flags.EvaluationSettings,
-  kind: type[shared_flags.FineTuningSettings],
-) -> Any:
+def _make_settings(entry: Entry, settings, kind) -> Any:
   """Returns the settings of a task: the entry's, else the run's."""
   common = settings.flag_values()
   own = {

@@ -93,8 +93,8 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
     if text_pair is None:
       text_pair = tf.zeros_like(text)
     ids = [tokenizer.encode(x, most) for x in (text, text_pair)]
-    packed = tf_tokenization.pack(*ids, *special, most)
-    outputs = {**compute(*packed[:3]), "truncated": packed.was_cut}
+    *packed, was_cut = tf_tokenization.pack(*ids, *special, most)
+    outputs = {**compute(*packed), "truncated": was_cut}
     if "logits" not in outputs:
       return outputs
     del outputs["logits"]

@@ -7,7 +7,6 @@ Shapes: B texts, W words, T tokens, S the length of the longest input.
 from collections.abc import Iterable
 import functools
 import sys
-from typing import NamedTuple
 import unicodedata
 
 import tensorflow as tf
@@ -123,25 +122,18 @@ def make_tokenizer(
   return WordPieces(python, do_lower_case)
 
 
-class Packed(NamedTuple):
-  """Inputs of the model, as `packing.pack` makes them."""
-
-  input_ids: tf.Tensor  # int32 [B, S], padded to the longest.
-  input_mask: tf.Tensor
-  segment_ids: tf.Tensor
-  was_cut: tf.Tensor  # bool [B], whether tokens were left out.
-
-
 def pack(
   ids_a: tf.RaggedTensor,
   ids_b: tf.RaggedTensor,
   cls_id: int,
   sep_id: int,
   max_seq_length: int,
-) -> Packed:
+) -> list[tf.Tensor]:
   """Truncates pairs of ids, int32 [B, (T)], as `packing` does, and packs them.
 
-  Without an id in ids_b, a row gets no second [SEP].
+  Without an id in ids_b, a row gets no second [SEP]. Returns input_ids,
+  input_mask and segment_ids, int32 [B, S], padded to the longest, and whether
+  tokens were left out, bool [B].
   """
   sizes_a, sizes_b = (
     tf.cast(ids.row_lengths(), tf.int32) for ids in (ids_a, ids_b)
@@ -162,7 +154,7 @@ def pack(
     tf.pad(part.to_tensor(), [[0, 0], [0, missing]])
     for part in (ids, tf.ones_like(ids), segments)
   )
-  return Packed(*padded, kept_a + kept_b < sizes_a + sizes_b)
+  return [*padded, kept_a + kept_b < sizes_a + sizes_b]
 
 
 def _take(ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:

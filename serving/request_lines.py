@@ -79,13 +79,7 @@ def read(
       yield RequestLine(None, shown, f"line {number}: {error}")
 
 
-def _find_columns(
-  cells: list[str],
-  given: list[str],
-  header: str,
-  names: list[str],
-  path: str,
-) -> tuple[list[int] | None, bool]:
+def _find_columns(cells, given, header, names, path):
   """Returns the inputs' places, None for all, and whether there is a header."""
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
