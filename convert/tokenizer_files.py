@@ -142,7 +142,6 @@ def _find_added(folder, whole) -> dict[str, tuple[int, str]]:
 def _append(path, tokens, added) -> list[str]:
   """Returns the tokens of a file, and behind them those added later."""
   behind = [(*x, token) for token, x in added.items() if x[0] >= len(tokens)]
-  tokens = list(tokens)
   for id_, source, token in sorted(behind):
     if id_ != len(tokens):
       raise ValueError(

@@ -32,12 +32,12 @@ _STYLE = """
 
 def box(x, y, width, title, note="", kind=""):
   """Draws a box, 40 high, with a line in bold and a smaller one below it."""
-  parts = [
-    f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="40"/>'
-  ]
+  frame = f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="40"/>'
   middle = x + width / 2
-  parts.append(write(middle, y + (17 if note else 25), title))
-  return "".join(parts + [write(middle, y + 33, note, "small")] * bool(note))
+  if not note:
+    return frame + write(middle, y + 25, title)
+  lines = write(middle, y + 17, title) + write(middle, y + 33, note, "small")
+  return frame + lines
 
 
 def write(x, y, text, kind=""):
@@ -89,9 +89,8 @@ def draw_model():
   parts.append(arrow((middle, 240), (middle, 192)))
   parts.append(box(x, 150, wide, "sequence_output", "[B, S, H]: every token"))
   parts.append(arrow((200, 150), (120, 122)))
-  parts.append(
-    box(20, 80, 200, "Pooler", "dense, tanh of [CLS]: [B, H]", "main")
-  )
+  pooled = "dense, tanh of [CLS]: [B, H]"
+  parts.append(box(20, 80, 200, "Pooler", pooled, "main"))
   heads = [
     (20, "next sentence, classes", "PretrainingModel, ClassifierModel"),
     (260, "masked words", "PretrainingModel"),
@@ -99,13 +98,12 @@ def draw_model():
     (620, "tag of each token", "TaggerModel"),
   ]
   for left, title, note in heads:
-    width = 200 if left == 20 else 160
-    parts.append(box(left, 10, width, title, note))
+    is_pooled = left == 20
+    width = 200 if is_pooled else 160
     centre = left + width / 2
-    from_pooler = [(centre, 80), (centre, 52)]
-    parts.append(
-      arrow(*(from_pooler if left == 20 else [(middle, 150), (centre, 52)]))
-    )
+    parts.append(box(left, 10, width, title, note))
+    start = (centre, 80) if is_pooled else (middle, 150)
+    parts.append(arrow(start, (centre, 52)))
   return page(
     800, 700, "BERT: layers by their names here and in the paper", parts
   )
@@ -133,19 +131,17 @@ def draw_data():
     x, y = 15 + 255 * column, 20 + 80 * row
     place[column, row] = (x, y)
     parts.append(box(x, y, 220, title, note, "main" if is_program else ""))
-  down = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 1), (3, 2)]
-  for column, row in down:
-    x, y = place[column, row]
-    parts.append(arrow((x + 110, y + 40), (x + 110, y + 78)))
-  x, y = place[2, 2]
-  parts.append(arrow((x + 110, y), (x + 110, y - 38)))
-  for column, row in ((0, 0), (1, 2), (2, 1)):
-    x, y = place[column, row]
-    parts.append(arrow((x + 220, y + 20), (x + 253, y + 20)))
-  x, y = place[0, 2]
-  parts.append(
-    arrow((x + 220, y + 20), (x + 237, y + 20), (x + 237, 52), (x + 253, 52))
-  )
+  down, up = [(110, 40), (110, 78)], [(110, 0), (110, -38)]
+  right = [(220, 20), (253, 20)]
+  around = [(220, 20), (237, 20), (237, -128), (253, -128)]
+  for way, boxes in (
+    (down, [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 1), (3, 2)]),
+    (up, [(2, 2)]),
+    (right, [(0, 0), (1, 2), (2, 1)]),
+    (around, [(0, 2)]),
+  ):
+    for x, y in map(place.__getitem__, boxes):
+      parts.append(arrow(*((x + dx, y + dy) for dx, dy in way)))
   return page(1020, 330, "From texts to answers: files and programs", parts)
 
 

@@ -7,7 +7,7 @@ request_lines and http_server take the requests.
 import base64
 from collections.abc import Callable, Iterator, Sequence
 import os
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -91,10 +91,7 @@ class ExportedModel:
     ]
 
   def attend(
-    self,
-    request: answer_maker.Encoded,
-    layer: int | None = None,
-    head: int | None = None,
+    self, request: answer_maker.Encoded, layer: Any = None, head: Any = None
   ) -> answer_maker.Answer:
     """Returns tokens of a request's first input, and a head's attention.
 
