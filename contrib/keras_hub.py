@@ -115,9 +115,6 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
   """
   import h5py
 
-  paths = [os.path.join(folder, WEIGHTS)]
-  if not files.exists(paths[0]):
-    paths = list(models.find_shards(folder, INDEX, ".weights.h5"))
   sizes, dtypes = [], []
 
   def add_size(_, item):
@@ -126,7 +123,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
       sizes.append(item.size)
       dtypes.append("bfloat16" if item.dtype.kind == "V" else item.dtype.name)
 
-  for path in paths:
+  for path in models.find_shards(folder, WEIGHTS, INDEX, ".weights.h5"):
     with _naming_damage(path), h5py.File(path) as file:
       file["layers"].visititems(add_size)
   models.check_layers(folder, config, len(sizes))

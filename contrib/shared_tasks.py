@@ -76,12 +76,8 @@ def prepare_classifier(
     evaluate=lambda run: (
       run_classifier.evaluate(run, run.data.dev[0], task).metrics
     ),
-    write_evaluation=functools.partial(
-      run_classifier.write_evaluation, task=task
-    ),
-    write_predictions=functools.partial(
-      run_classifier.write_predictions, task=task
-    ),
+    write_evaluation=lambda run: run_classifier.write_evaluation(run, task),
+    write_predictions=lambda run: run_classifier.write_predictions(run, task),
   )
 
 
@@ -124,15 +120,14 @@ def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   """Checks the flags of questions and answers."""
   settings = run_squad.check(settings)
   run_squad.check_no_answer(settings, model_folder.read_config(settings))
+  loss_fn = functools.partial(run_squad.loss_fn, settings=settings)
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_squad.open_data, settings),
     make_features=squad_data.make_features,
     create_model=run_squad.create_model,
     predict=functools.partial(run_squad.predict, settings=settings),
-    make_loss=lambda run: functools.partial(
-      run_squad.loss_fn, settings=settings
-    ),
+    make_loss=lambda run: loss_fn,
     evaluate=run_squad.evaluate,
     write_predictions=run_squad.write_predictions,
     max_score=100.0,

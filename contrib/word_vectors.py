@@ -1,7 +1,5 @@
 """Word vectors in word2vec's text format, as initial word embeddings."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import tensorflow as tf
 
@@ -25,16 +23,6 @@ def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
       "expected a vocab.txt or *.words"
     )
   table, vocabulary = variable.numpy(), vocabulary_table.load_vocab(vocab_file)
-  found = replace_rows(path, vocabulary, table)
-  variable.assign(table)
-  rest = len(vocabulary) - found
-  print(f"{path}: vectors of {found} tokens; {rest} tokens stay as they were")
-
-
-def replace_rows(
-  path: str, vocabulary: Mapping[str, int], table: np.ndarray
-) -> int:
-  """Replaces the rows of a table, float [V, E], by vectors; counts them."""
   found, width = set(), table.shape[1]
   for number, line in enumerate(files.read_lines(path), 1):
     word, *values = line.rstrip().split(" ")
@@ -52,4 +40,6 @@ def replace_rows(
     if word in vocabulary and word not in found:
       found.add(word)
       table[vocabulary[word]] = vector
-  return len(found)
+  variable.assign(table)
+  count, rest = len(found), len(vocabulary) - len(found)
+  print(f"{path}: vectors of {count} tokens; {rest} tokens stay as they were")

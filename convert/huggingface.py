@@ -242,11 +242,8 @@ def _load(path: str, file: Any, name: str) -> np.ndarray:
 
 def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
   """Returns the tensors of a folder by their names there."""
-  path = os.path.join(folder, WEIGHTS)
-  if files.exists(path):
-    return _open_file(path)[0]
   tensors = {}
-  shards = models.find_shards(folder, INDEX, ".safetensors")
+  shards = models.find_shards(folder, WEIGHTS, INDEX, ".safetensors")
   for path, names in shards.items():
     found, _ = _open_file(path)
     if missing := sorted(set(names) - set(found)):

@@ -178,9 +178,16 @@ def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:
   return name
 
 
-def find_shards(folder: str, index: str, ending: str) -> dict[str, list[str]]:
-  """Returns what a JSON file's weight_map places where: names by path."""
-  index = os.path.join(folder, index)
+def find_shards(
+  folder: str, whole: str, index: str, ending: str
+) -> dict[str, list[str]]:
+  """Returns what a JSON file's weight_map places where: names by path.
+
+  If all weights are in one file, it is that file, without names.
+  """
+  path, index = os.path.join(folder, whole), os.path.join(folder, index)
+  if files.exists(path):
+    return {path: []}
   places = files.read_json(index).get("weight_map")
   if not isinstance(places, dict) or not places:
     raise ValueError(f"{index}: has no weight_map")

@@ -2,19 +2,25 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from contrib import word_vectors
 
-VOCABULARY = {"[PAD]": 0, "cat": 1, "dog": 2, "##s": 3}
+
+@pytest.fixture(name="vocab_file")
+def write_vocabulary(tmp_path):
+  (tmp_path / "vocab.txt").write_text("[PAD]\ncat\ndog\n##s\n")
+  return str(tmp_path / "vocab.txt")
 
 
 @pytest.mark.parametrize("header", ["", "3 2\n"])
-def test_replaces_the_rows_of_known_words(header, tmp_path):
+def test_replaces_the_rows_of_known_words(header, tmp_path, vocab_file, capsys):
   path = tmp_path / "vectors.txt"
   path.write_text(f"{header}dog 1.5 -2 \nbird 3 3\ndog 9 9\n")
-  table = np.zeros([4, 2], np.float32)
-  assert word_vectors.replace_rows(str(path), VOCABULARY, table) == 1
-  assert table.tolist() == [[0, 0], [0, 0], [1.5, -2], [0, 0]]
+  table = tf.Variable(np.zeros([4, 2], np.float32))
+  word_vectors.use(str(path), vocab_file, table)
+  assert "vectors of 1 tokens; 3 tokens stay" in capsys.readouterr().out
+  assert table.numpy().tolist() == [[0, 0], [0, 0], [1.5, -2], [0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -27,9 +33,10 @@ def test_replaces_the_rows_of_known_words(header, tmp_path):
     (b"cat 1 2\n\xe7at 1 2\n", ": byte offset 8: not UTF-8"),
   ],
 )
-def test_other_files_are_refused(content, message, tmp_path):
+def test_other_files_are_refused(content, message, tmp_path, vocab_file):
   path = tmp_path / "vectors.txt"
   path.write_bytes(content)
   with pytest.raises(ValueError) as caught:
-    word_vectors.replace_rows(str(path), VOCABULARY, np.zeros([4, 2]))
+    table = tf.Variable(np.zeros([4, 2], np.float32))
+    word_vectors.use(str(path), vocab_file, table)
   assert str(caught.value).startswith(f"{path}{message}")
