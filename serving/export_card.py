@@ -39,18 +39,21 @@ class Card:
   do_lower_case: bool
   num_layers: int
   num_heads: int
-  settings: Mapping[str, Any]  # Those of its `answer_maker.AnswerMaker`.
+  settings: dict[str, Any]  # Those of its `answer_maker.AnswerMaker`.
   weights: str  # Where they are from.
-  training: Mapping[str, Any]  # The settings of the training.
-  versions: Mapping[str, str]  # The packages that it was written with.
+  training: dict[str, Any]  # The settings of the training.
+  versions: dict[str, str]  # The packages that it was written with.
   # The SHA-256 in hexadecimal digits of the vocabulary's files, and of those of
   # an ONNX model. Earlier exports of other formats have none.
-  hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  hashes: dict[str, str] = dataclasses.field(default_factory=dict)
   # If it is quantized: its type, and the fields of `quantization.Comparison`.
-  quantization: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  quantization: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    allowed = {f.name: (_class_of(f),) for f in dataclasses.fields(self)}
+    allowed = {
+      field.name: (typing.get_origin(field.type) or field.type,)
+      for field in dataclasses.fields(self)
+    }
     allowed |= {"num_layers": COUNT, "num_heads": (range(10**4),)}
     files.check_values(vars(self), allowed)
     for name, kinds in _ITEMS.items():
@@ -110,8 +113,3 @@ def read(
   except ValueError as error:
     raise ValueError(f"{path}: {error}; export the model again") from None
   return card
-
-
-def _class_of(field: dataclasses.Field) -> type:
-  origin = typing.get_origin(field.type) or field.type
-  return dict if origin is Mapping else origin
