@@ -64,7 +64,9 @@ class Model:
 def load(
   folder: str | os.PathLike, threads: int = 0, engine: str = ""
 ) -> Model:
-  """Loads a trained model.
+  """Loads a trained model; an ImportError says which package it needs.
+
+  A ValueError says that the folder is something else, or damaged.
 
   Args:
     folder: the --export_dir of export_saved_model.py, or the --output_dir of a
@@ -72,10 +74,6 @@ def load(
       name on the Hugging Face Hub.
     threads: of an export: cores that compute a batch; 0: all of them.
     engine: of an export: as --engine of predict.py.
-
-  Raises:
-    ValueError: the folder is something else, or damaged.
-    ImportError: a package that the folder needs is missing.
   """
   folder = hub.find(os.fspath(folder))
   found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -98,16 +96,14 @@ def load_encoder(
 ) -> "modeling.BertModel":
   """Makes an encoder with the weights of a model, without its heads.
 
-  Warns if it has no pooler, which then starts at random.
+  Warns if it has no pooler, which then starts at random. A ValueError says that
+  there is no model, or that its weights do not fit its config.
 
   Args:
     path: a checkpoint, or a folder: Google's, Hugging Face's and others; or a
       name on the Hugging Face Hub.
     dtype: see `modeling.BertModel`.
     name: the layer's; two encoders in one Keras model need different ones.
-
-  Raises:
-    ValueError: there is no model, or its weights do not fit its config.
   """
   imports.import_tensorflow()
   from cli import model_folder

@@ -103,9 +103,8 @@ def _read_shapes(folder):
 
 def _read_values(folder, shapes) -> list[np.ndarray]:
   """Reads all parameters, float32, in the order of their shapes."""
-  parts, count = [], 0
-  total = sum(map(math.prod, shapes))
-  while count < total:
+  parts, count, sizes = [], 0, list(map(math.prod, shapes))
+  while count < sum(sizes):
     path = os.path.join(folder, f"params_{len(parts)}.npy")
     try:
       with files.open_bytes(path) as file:
@@ -116,11 +115,10 @@ def _read_values(folder, shapes) -> list[np.ndarray]:
       raise ValueError(f"{path}: {part.dtype}, expected float32 numbers")
     parts.append(part.ravel())
     count += part.size
-  if count != total:
+  if count != sum(sizes):
     raise ValueError(
       f"{folder}: {count:,} numbers in {len(parts)} files; {SHAPES} lists "
-      f"{total:,}"
+      f"{sum(sizes):,}"
     )
-  sizes = [math.prod(shape) for shape in shapes]
   split = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
   return [x.reshape(shape) for x, shape in zip(split, shapes, strict=True)]

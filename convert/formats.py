@@ -128,11 +128,7 @@ def _open_electra(weights, folder) -> models.ModelFolder:
 
 
 def _refuse_hub_module(prefix, shapes) -> None:
-  """Raises a ValueError for a module of TF1's hub that may be a wrong export.
-
-  It is version 1 of google/small_bert with H = 768:
-  https://github.com/tensorflow/hub/issues/661.
-  """
+  """Refuses a module of TF1's hub if it may be a wrong export; says which."""
   folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
   if not files.exists(os.path.join(folder, "tfhub_module.pb")):
     return

@@ -161,10 +161,7 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
 
 
 def open_folder(path: str) -> models.ModelFolder:
-  """Opens a folder; a variable that BERT lacks keeps its name.
-
-  With a relative of BERT it stays unread.
-  """
+  """Opens a folder; what BERT lacks keeps its name, of others stays unread."""
   config_path = os.path.join(path, CONFIG)
   settings = files.read_json(config_path)
   config = to_bert_config(config_path, settings)

@@ -25,6 +25,7 @@ _REQUIREMENTS = {
   "onnxruntime": "-r requirements/onnx.txt",
   "openvino": "-r requirements/openvino.txt",
   "sentencepiece": "-r requirements/sentencepiece.txt",
+  "tensorflow_text": "-r requirements.txt",
   "waitress": "-r requirements/serving.txt",
 }
 

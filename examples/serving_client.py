@@ -19,9 +19,8 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from serving import exported_model
+from serving import export_card, exported_model
 
-IDS = ("input_ids", "input_mask", "segment_ids")
 # The only output of some models, whose name TensorFlow Serving leaves out.
 ONLY_OUTPUTS = ("logits", "value", "vectors")
 
@@ -34,7 +33,8 @@ class RestEngine:
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
     """Computes the outputs of a batch; see `exported_model.Engine`."""
-    inputs = {n: part.tolist() for n, part in zip(IDS, ids, strict=True)}
+    parts = map(np.ndarray.tolist, ids)
+    inputs = dict(zip(export_card.IDS, parts, strict=True))
     body = json.dumps({"signature_name": "ids", "inputs": inputs}).encode()
     with urllib.request.urlopen(self._url, body) as response:
       outputs = json.load(response)["outputs"]

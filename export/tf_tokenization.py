@@ -93,9 +93,7 @@ class SentencePieces(tf.Module):
         file.read(), out_type=tf.int32
       )
 
-  def encode(
-    self, texts: tf.Tensor, most_words: int | None = None
-  ) -> tf.RaggedTensor:
+  def encode(self, texts, most_words=None) -> tf.RaggedTensor:
     """Returns the ids of all words; see `WordPieces`."""
     texts = _drop_invalid(texts)
     if self._do_lower_case:

@@ -63,10 +63,7 @@ SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
-  """Loads the --output_dir of a training: its best weights, or the newest.
-
-  A ValueError if it is something else, or was trained with other tokens.
-  """
+  """Loads a training's best or newest weights; a ValueError without any."""
   path = os.path.join(folder, "settings.json")
   settings = files.read_json_if_any(path)
   kind = str(settings.get("problem", ""))

@@ -5,15 +5,11 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
+from data import imports
 from serving import export_card
 
-try:
-  import tensorflow_text  # noqa: F401  Operations of the graph with tokenizer.
-except ImportError as error:
-  raise ImportError(
-    f"this needs tensorflow-text ({error}): pip install -r requirements.txt"
-  ) from None
-
+# It has operations of the graph with a tokenizer.
+imports.load("tensorflow_text", "--format=saved_model")
 
 # Truncated weights raise an IndexError or a RuntimeError.
 _FAULTS = (tf.errors.OpError, OSError, LookupError, ValueError, RuntimeError)
