@@ -62,12 +62,10 @@ def predict(model, features, settings) -> dict[str, tf.Tensor]:
 def loss_fn(model, features, seed, settings):
   """Sums the means of start and end losses; see `training_plan.LossFn`."""
   logits = compute_logits(model, features, settings, seed)
+  places = features["start_positions"], features["end_positions"]
   losses = [
-    tf.nn.sparse_softmax_cross_entropy_with_logits(features[name], values)
-    for name, values in (
-      ("start_positions", logits.start_logits),
-      ("end_positions", logits.end_logits),
-    )
+    tf.nn.sparse_softmax_cross_entropy_with_logits(place, values)
+    for place, values in zip(places, logits, strict=True)
   ]
   losses = tf.add_n(losses) / 2.0  # [B]
   weights = tf.ones_like(losses)

@@ -119,9 +119,8 @@ def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
   """
   predicted, losses, known = compute_losses(model, features)
   missing = max_seq_length - tf.shape(predicted)[1]
-  padding = [[0, 0], [0, missing]]
   return {
-    "predicted": tf.pad(predicted, padding, constant_values=-1),
+    "predicted": tf.pad(predicted, [[0, 0], [0, missing]], constant_values=-1),
     "losses": tf.reduce_sum(losses, 1),
     "known": tf.reduce_sum(known, 1),
   }

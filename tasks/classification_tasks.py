@@ -270,11 +270,8 @@ def file_task(
     if problem == "multi_label":
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
-  for name, path in (
-    ("train", train_file),
-    ("dev", eval_file),
-    ("test", predict_file),
-  ):
+  given = {"train": train_file, "dev": eval_file, "test": predict_file}
+  for name, path in given.items():
     path = path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
     if path:
       table = find_table(path, columns, header, label_required=name != "test")

@@ -189,9 +189,7 @@ def format_report(
 
   total = report.support.sum()
   # The micro average of single labels is the accuracy.
-  averages = [
-    n for n in metrics.AVERAGES if not (report.confusion and n == "micro")
-  ]
+  averages = ["macro", "weighted"] if report.confusion else metrics.AVERAGES
   return _align(
     [
       ["", *metrics.COLUMNS],

@@ -159,15 +159,14 @@ def choose_labels(
   labels = label_files.choose(labels_file, labels, origin=origin, head=initial)
   if not train and tag_scheme != tagging_schemes.NO_SCHEME:
     scheme = tagging_schemes.scheme_of_labels(labels)
-  model_has_entities = scheme != tagging_schemes.NO_SCHEME
-  for source in sources.values():
-    has_entities = source.scheme != tagging_schemes.NO_SCHEME
-    if source.is_tagged and not has_entities and model_has_entities:
-      raise ValueError(
-        f"{source.path}: its tags mark no entities, but the model's labels do "
-        "(--tag_column names their column; one that a file to predict lacks "
-        "says that it has no tags)"
-      )
+  none = tagging_schemes.NO_SCHEME
+  plain = [s for s in sources.values() if s.is_tagged and s.scheme == none]
+  if plain and scheme != none:
+    raise ValueError(
+      f"{plain[0].path}: its tags mark no entities, but the model's labels do "
+      "(--tag_column names their column; one that a file to predict lacks says "
+      "that it has no tags)"
+    )
   return labels, scheme
 
 
