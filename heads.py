@@ -206,11 +206,8 @@ class ClassifierModel(HeadModel):
       self.output_weights, self.output_bias = outputs
 
   def get_config(self):
-    own = ("num_labels", "dropout_rate", "pooling")
-    return {
-      **super().get_config(),
-      **{name: getattr(self, name) for name in own},
-    }
+    names = ("num_labels", "dropout_rate", "pooling")
+    return super().get_config() | {n: getattr(self, n) for n in names}
 
   def encode(self, input_ids, input_mask, segment_ids, seed=None) -> tf.Tensor:
     """Computes what the dense layer takes: [B, H], of taggers [B, S, H]."""

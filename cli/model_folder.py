@@ -103,9 +103,8 @@ def find_files(settings: _Settings) -> _Settings:
       )
     progress.note(f"--do_lower_case={value}, as {source} says")
     settings = dataclasses.replace(settings, **{"do_lower_case": value})
-  tokenization.validate_case_matches_checkpoint(
-    value, values.get("init_checkpoint")
-  )
+  checkpoint = values.get("init_checkpoint")
+  tokenization.validate_case_matches_checkpoint(value, checkpoint)
   return settings
 
 

@@ -241,10 +241,7 @@ class FeatureFile:
         rows[:] = self.read(indices)
         yield indices, rows
 
-    signature = (
-      tf.TensorSpec([None], tf.int64),
-      tf.TensorSpec([None], tf.string),
-    )
+    signature = tuple(tf.TensorSpec([None], t) for t in (tf.int64, tf.string))
     return tf.data.Dataset.from_generator(read, output_signature=signature)
 
 

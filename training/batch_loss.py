@@ -52,9 +52,8 @@ class BatchLoss(NamedTuple):
 
     def encode(i):
       part = {name: split(value, parts)[i] for name, value in features.items()}
-      return self.encode(
-        model, part, modeling.fold_in(seed, i) if parts > 1 else seed
-      )
+      own_seed = modeling.fold_in(seed, i) if parts > 1 else seed
+      return self.encode(model, part, own_seed)
 
     vectors = tf.map_fn(
       encode, tf.range(parts), None, 1, fn_output_signature=tf.float32

@@ -74,9 +74,8 @@ def parameters_of(
   num_layers = optimization.count_layers([v.path for v in model.variables])
   parts = map(optimization.layer_of, optimizer.paths)
   # Layers count from 1. Below the lowest trained one, no gradient is needed.
-  lowest = min(
-    (max(part, 1) for part in parts if part is not None), default=num_layers + 1
-  )
+  layers = [max(part, 1) for part in parts if part is not None]
+  lowest = min(layers, default=num_layers + 1)
   return Parameters(
     total=sum(math.prod(v.shape) for v in model.variables),
     trained=sum(math.prod(v.shape) for v in optimizer.variables),
@@ -134,9 +133,8 @@ def estimate(
   moments = parameters.trained * 8
   gradients = parameters.trained * (8 if step.accumulates else 4)
   kept = hidden * (9 + item) + parameters.trained_layers * kept_layer
-  return runtime + replicas * (
-    weights + moments + gradients + kept + max(head, working)
-  )
+  of_replica = weights + moments + gradients + kept + max(head, working)
+  return runtime + replicas * of_replica
 
 
 def report(

@@ -119,9 +119,8 @@ class Reporter:
       numbers, counts = zip(*found, strict=True)
       # Rate and norm belong to a step; the last step's are shown.
       is_of_step = name.endswith(("learning_rate", "gradient_norm"))
-      values[name] = (
-        numbers[-1] if is_of_step else np.average(numbers, weights=counts)
-      )
+      mean = np.average(numbers, weights=counts)
+      values[name] = numbers[-1] if is_of_step else mean
     if self._examples:
       speed = self._progress.units_per_second(step) / (step - self._first)
       values["examples_per_second"] = speed * self._examples
