@@ -207,17 +207,19 @@ def estimate_peak(workload: Workload) -> float:
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"
-  step = memory.StepSize(
+  shapes = models.variables(config, "encoder").values()
+  count = sum(map(math.prod, shapes))
+  size = memory.UpdateSize(
+    parameters=count,
+    trained=count,
+    trained_layers=config.num_hidden_layers,
     sequences=workload.batch_size,
     predictions=0,
     length=workload.length,
     dtype="mixed_bfloat16" if in_bfloat16 else "float32",
     recompute=workload.recompute,
   )
-  shapes = models.variables(config, "encoder").values()
-  count = sum(map(math.prod, shapes))
-  parameters = memory.Parameters(count, count, config.num_hidden_layers)
-  return memory.estimate(config, parameters, step) / memory.GIGABYTE
+  return memory.estimate(config, size) / memory.GIGABYTE
 
 
 def free_memory() -> float:

@@ -120,10 +120,9 @@ def _make_runner(strategy, name, task, global_step):
   step = int(global_step.read_value())
   iterator, signature = _distribute(strategy, task.source, task.plan, step)
   if task.plan.max_seq_length and strategy.extended.should_checkpoint:
-    parameters = memory.parameters_of(task.model, task.optimizer)
-    if parameters.trained_layers:  # The estimate is of a BERT's training.
-      size = memory.size_of_step(task.model, task.plan, signature)
-      print(memory.report(task.model.bert.config, parameters, size, strategy))
+    size = memory.size_of_update(task, signature)
+    if size.trained_layers:  # The estimate is of a BERT's training.
+      print(memory.report(task.model.bert.config, size, strategy))
   train_steps = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):

@@ -23,7 +23,6 @@ import math
 import pathlib
 from typing import Any, NamedTuple
 
-import keras
 import psutil
 import tensorflow as tf
 
@@ -48,9 +47,12 @@ TRAINING_CURES = (
 )
 
 
-class StepSize(NamedTuple):
-  """The work that a replica does at once."""
+class UpdateSize(NamedTuple):
+  """The parameters of a model, and the work that a replica does at once."""
 
+  parameters: int  # Those of the head included.
+  trained: int  # So many of them.
+  trained_layers: int  # L: the encoder layers whose gradient is needed.
   sequences: int  # B: sequences per example times rows per micro-batch.
   predictions: int  # P; 0 without a head for masked words.
   length: int  # S
@@ -59,34 +61,16 @@ class StepSize(NamedTuple):
   accumulates: bool = False  # Whether there are several micro-batches.
 
 
-class Parameters(NamedTuple):
-  """How many parameters a model has, and how many are trained."""
-
-  total: int
-  trained: int
-  trained_layers: int  # L: the encoder layers whose gradient is needed.
-
-
-def parameters_of(
-  model: keras.Model, optimizer: optimization.AdamWeightDecayOptimizer
-) -> Parameters:
-  """Counts the parameters of a model with its head, and those trained."""
+def size_of_update(
+  task: training_plan.TrainingTask, signature: Any
+) -> UpdateSize:
+  """Returns the size of an update; its features have a signature."""
+  model, plan = task.model, task.plan
   num_layers = optimization.count_layers([v.path for v in model.variables])
-  parts = map(optimization.layer_of, optimizer.paths)
+  places = map(optimization.layer_of, task.optimizer.paths)
   # Layers count from 1. Below the lowest trained one, no gradient is needed.
-  layers = [max(part, 1) for part in parts if part is not None]
+  layers = [max(place, 1) for place in places if place is not None]
   lowest = min(layers, default=num_layers + 1)
-  return Parameters(
-    total=sum(math.prod(v.shape) for v in model.variables),
-    trained=sum(math.prod(v.shape) for v in optimizer.variables),
-    trained_layers=num_layers + 1 - lowest,
-  )
-
-
-def size_of_step(
-  model: keras.Model, plan: training_plan.TrainingPlan, signature: Any
-) -> StepSize:
-  """Returns the size of a replica's step; its features have a signature."""
   # [B, choices, S]; a length that differs by batch is None.
   rows, *inputs, _ = (size or 0 for size in signature["input_ids"].shape)
   predictions, parts = 0, plan.gradient_accumulation_steps
@@ -94,7 +78,10 @@ def size_of_step(
     predictions = signature["masked_lm_positions"].shape[-1] or 0
   elif "masked_lm_positions" in model.input_names:
     predictions = plan.max_seq_length - 1  # A causal model's: all but [CLS].
-  return StepSize(
+  return UpdateSize(
+    parameters=sum(math.prod(v.shape) for v in model.variables),
+    trained=sum(math.prod(v.shape) for v in task.optimizer.variables),
+    trained_layers=num_layers + 1 - lowest,
     sequences=math.prod([rows // parts, *inputs]),
     predictions=predictions,
     length=plan.max_seq_length,
@@ -105,42 +92,38 @@ def size_of_step(
 
 
 def estimate(
-  config: modeling.BertConfig,
-  parameters: Parameters,
-  step: StepSize,
-  replicas: int = 1,
+  config: modeling.BertConfig, size: UpdateSize, replicas: int = 1
 ) -> float:
   """Returns the most bytes that an update takes; see the top of the file."""
-  in_bfloat16 = step.dtype != "float32"
+  in_bfloat16 = size.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
-  tokens = step.sequences * step.length
+  tokens = size.sequences * size.length
   hidden = tokens * config.hidden_size
   wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
   heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
-  pairs = tokens * step.length * heads
+  pairs = tokens * size.length * heads
   # Query, key, value, context and two outputs; two layer normalisations (16)
   # and dropout masks (2); the activation's input and output. Of pairs, the
   # probability, in bfloat16 in both dtypes, and its dropout mask.
   layer = hidden * (6 * item + 18) + wide * 2 * item
   layer += pairs * (7 if in_bfloat16 else 5)
   kept_layer, graph, working = layer, _GRAPH_OF_LAYER, 16 * max(wide, pairs)
-  if step.recompute:
+  if size.recompute:
     kept_layer, graph = hidden * item, _GRAPH_OF_RECOMPUTED_LAYER
     working += layer
-  head = 12 * step.sequences * step.predictions * config.vocab_size
+  head = 12 * size.sequences * size.predictions * config.vocab_size
   runtime = _RUNTIME + config.num_hidden_layers * graph
-  weights = parameters.total * (6 if in_bfloat16 else 4)
-  moments = parameters.trained * 8
-  gradients = parameters.trained * (8 if step.accumulates else 4)
-  kept = hidden * (9 + item) + parameters.trained_layers * kept_layer
+  weights = size.parameters * (6 if in_bfloat16 else 4)
+  moments = size.trained * 8
+  gradients = size.trained * (8 if size.accumulates else 4)
+  kept = hidden * (9 + item) + size.trained_layers * kept_layer
   of_replica = weights + moments + gradients + kept + max(head, working)
   return runtime + replicas * of_replica
 
 
 def report(
   config: modeling.BertConfig,
-  parameters: Parameters,
-  step: StepSize,
+  size: UpdateSize,
   strategy: tf.distribute.Strategy,
 ) -> str:
   """Describes the memory needed and available; warns if it is too little."""
@@ -148,16 +131,16 @@ def report(
   is_on_gpu = bool(tf.config.list_logical_devices("GPU"))
   if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
     replicas = len(strategy.extended.worker_devices)
-  needed = estimate(config, parameters, step, replicas)
+  needed = estimate(config, size, replicas)
   line = (
-    f"memory: about {needed / GIGABYTE:,.1f} GB, for {step.sequences} x "
-    f"{step.length} tokens at a time"
+    f"memory: about {needed / GIGABYTE:,.1f} GB, for {size.sequences} x "
+    f"{size.length} tokens at a time"
   )
   line += f" on each of {replicas} devices" * (replicas > 1)
   if found := available(strategy):
-    size, owner = found
-    line += f"; this {owner} has {size / GIGABYTE:,.1f} GB for it"
-    if needed > size:
+    room, owner = found
+    line += f"; this {owner} has {room / GIGABYTE:,.1f} GB for it"
+    if needed > room:
       line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
   return line
 

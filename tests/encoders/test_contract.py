@@ -14,7 +14,7 @@ import heads
 import modeling
 import optimization
 import tiny_training
-from training import memory
+from training import memory, training_plan
 from weights import checkpoints
 
 SIZES = {
@@ -210,10 +210,12 @@ def test_more_tokens_take_more_memory(name):
   optimizer = optimization.create_optimizer(
     model.trainable_variables, 1e-4, num_train_steps=2, num_warmup_steps=1
   )
-  parameters = memory.parameters_of(model, optimizer)
-  assert parameters.trained_layers == 2
-  sizes = (memory.StepSize(size, predictions=0, length=8) for size in (8, 16))
-  needed = [memory.estimate(config, parameters, size) for size in sizes]
+  plan = training_plan.TrainingPlan("", 2, 8, max_seq_length=8)
+  task = training_plan.TrainingTask(model, optimizer, None, None, plan)
+  size = memory.size_of_update(task, {"input_ids": tf.TensorSpec([8, 8])})
+  assert size.trained_layers == 2
+  sizes = (size, size._replace(sequences=16))
+  needed = [memory.estimate(config, size) for size in sizes]
   assert 0 < needed[0] < needed[1]
 
 

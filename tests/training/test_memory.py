@@ -26,8 +26,14 @@ CONFIG = modeling.BertConfig(
   intermediate_size=32,
   type_vocab_size=2,
 )
-PARAMETERS = memory.Parameters(total=1000, trained=900, trained_layers=2)
-STEP = memory.StepSize(sequences=2, predictions=4, length=16)
+SIZE = memory.UpdateSize(
+  parameters=1000,
+  trained=900,
+  trained_layers=2,
+  sequences=2,
+  predictions=4,
+  length=16,
+)
 # As an operation of TensorFlow says it.
 NO_ROOM = (
   "Graph execution error:\n\nDetected at node mul\nOOM when allocating tensor "
@@ -42,7 +48,7 @@ RUNTIME = (780 + 2 * 8) * 2**20
 
 
 @pytest.mark.parametrize(
-  ("step", "trained_layers", "expected"),
+  ("changes", "trained_layers", "expected"),
   [
     ({}, 2, KNOWN + 2 * LAYER + 16 * 1024),  # The last: working values.
     (
@@ -62,13 +68,12 @@ RUNTIME = (780 + 2 * 8) * 2**20
   ],
 )
 def test_the_estimate_is_the_sum_that_is_documented(
-  step, trained_layers, expected
+  changes, trained_layers, expected
 ):
-  parameters = PARAMETERS._replace(trained_layers=trained_layers)
-  step = STEP._replace(**step)
-  one, two = (memory.estimate(CONFIG, parameters, step, n) for n in (1, 2))
+  size = SIZE._replace(trained_layers=trained_layers, **changes)
+  one, two = (memory.estimate(CONFIG, size, n) for n in (1, 2))
   assert one == RUNTIME + expected
-  if not step.recompute:
+  if not size.recompute:
     assert two == RUNTIME + 2 * expected  # Replicas share one process.
 
 
@@ -91,7 +96,7 @@ def test_a_warning_names_the_flags_only_if_there_is_too_little(
 ):
   monkeypatch.setattr(memory, "available", lambda strategy: available)
   strategy = tf.distribute.get_strategy()
-  assert memory.report(CONFIG, PARAMETERS, STEP, strategy) == (
+  assert memory.report(CONFIG, SIZE, strategy) == (
     "memory: about 0.8 GB, for 2 x 16 tokens at a time" + end
   )
 
@@ -120,18 +125,25 @@ def test_what_cannot_be_allocated_is_one_line():
       raise tf.errors.ResourceExhaustedError(None, None, NO_ROOM)
 
 
+def size_of_update(model, shapes, parts=1, variables=None, **options):
+  optimizer = optimization.create_optimizer(
+    variables or model.trainable_variables, 1e-4, 10, 1, **options
+  )
+  plan = training_plan.TrainingPlan("", 1, 8, parts, max_seq_length=16)
+  task = training_plan.TrainingTask(model, optimizer, None, None, plan)
+  signature = {n: tf.TensorSpec(s, tf.int32) for n, s in shapes.items()}
+  return memory.size_of_update(task, signature)
+
+
 def test_frozen_layers_are_not_trained():
-  model = heads.ClassifierModel(CONFIG, 3)
-  variables = model.trainable_variables
-  make = optimization.create_optimizer
-  all_of_it = memory.parameters_of(model, make(variables, 1e-4, 10, 1))
+  model, shapes = heads.ClassifierModel(CONFIG, 3), {"input_ids": (8, 16)}
   bert = sum(math.prod(variable.shape) for variable in model.bert.variables)
-  assert all_of_it == (bert + 3 * 8 + 3, bert + 3 * 8 + 3, 2)
-  frozen = make(variables, 1e-4, 10, 1, freeze_layers=1)
-  assert memory.parameters_of(model, frozen).trained_layers == 1
-  head = [variable for variable in variables if "bert/e" not in variable.path]
-  of_head = memory.parameters_of(model, make(head, 1e-4, 10, 1))
-  assert of_head == (bert + 3 * 8 + 3, 8 * 8 + 8 + 3 * 8 + 3, 0)
+  all_of_it = size_of_update(model, shapes)
+  assert all_of_it[:3] == (bert + 3 * 8 + 3, bert + 3 * 8 + 3, 2)
+  assert size_of_update(model, shapes, freeze_layers=1).trained_layers == 1
+  head = [v for v in model.trainable_variables if "bert/e" not in v.path]
+  of_head = size_of_update(model, shapes, variables=head)
+  assert of_head[:3] == (bert + 3 * 8 + 3, 8 * 8 + 8 + 3 * 8 + 3, 0)
 
 
 @pytest.mark.parametrize(
@@ -142,13 +154,11 @@ def test_frozen_layers_are_not_trained():
     ({"input_ids": (8, None), "causal": (8,)}, 1, (8, 15)),
   ],
 )
-def test_the_size_of_a_step(features, parts, expected):
+def test_the_size_of_an_update(features, parts, expected):
   model = heads.ClassifierModel(CONFIG, 3)
   model.input_names = ["masked_lm_positions"] if "causal" in features else []
-  plan = training_plan.TrainingPlan("", 1, 8, parts, max_seq_length=16)
-  shapes = {n: tf.TensorSpec(s, tf.int32) for n, s in features.items()}
-  step = memory.size_of_step(model, plan, shapes)
-  assert step == (*expected, 16, "float32", False, parts > 1)
+  size = size_of_update(model, features, parts)
+  assert size[3:] == (*expected, 16, "float32", False, parts > 1)
 
 
 def test_calls_without_a_seed_return_the_attention_as_ever():
