@@ -16,15 +16,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # call, and takes those for all later ones. It reads this once.
 _PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
-# What pip takes to install them.
+# What pip takes to install them, if not -r requirements/<package>.txt.
 _REQUIREMENTS = {
   "huggingface_hub": "-r requirements.txt",
   "jieba": "--use-pep517 -r requirements/jieba.txt",
-  "keras_hub": "-r requirements/keras_hub.txt",
-  "onnx": "-r requirements/onnx.txt",
   "onnxruntime": "-r requirements/onnx.txt",
-  "openvino": "-r requirements/openvino.txt",
-  "sentencepiece": "-r requirements/sentencepiece.txt",
   "tensorflow_text": "-r requirements.txt",
   "waitress": "-r requirements/serving.txt",
 }
@@ -81,7 +77,7 @@ def load(package: str, use: str) -> Any:
   try:
     return importlib.import_module(package)
   except ImportError as error:
-    cure = f"pip install {_REQUIREMENTS[package]}"
+    named = _REQUIREMENTS.get(package, f"-r requirements/{package}.txt")
     raise ImportError(
-      f"{package} is needed for {use} ({error}): {cure}"
+      f"{package} is needed for {use} ({error}): pip install {named}"
     ) from None
