@@ -95,7 +95,7 @@ def read_vocabulary(folder: str) -> list[str]:
   if not (path or files.exists(whole_path)):
     return []
   whole = files.read_json_if_any(whole_path)
-  added = _find_added(folder, whole)
+  added = _find_added(whole_path, whole)
   if path:
     vocabulary = _append(path, read_tokens(path), added)
   else:
@@ -115,27 +115,24 @@ def read_vocabulary(folder: str) -> list[str]:
   return vocabulary
 
 
-def _find_added(folder, whole) -> dict[str, tuple[int, str]]:
+def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
   """Returns the tokens that Hugging Face's files add: their ids and files."""
-  paths = [
-    os.path.join(folder, name)
-    for name in ("tokenizer.json", "added_tokens.json")
-  ]
+  path = os.path.join(os.path.dirname(whole_path), "added_tokens.json")
   try:
     listed = [(t["content"], t["id"]) for t in whole.get("added_tokens") or []]
   except (KeyError, TypeError):
     raise ValueError(
-      f"{paths[0]}: added_tokens: expected objects with content and id"
+      f"{whole_path}: added_tokens: expected objects with content and id"
     ) from None
   added = {}
-  alone = files.read_json_if_any(paths[1]).items()
-  for path, pairs in zip(paths, (listed, alone), strict=True):
+  alone = files.read_json_if_any(path).items()
+  for file, pairs in ((whole_path, listed), (path, alone)):
     for token, id_ in pairs:
       if not isinstance(token, str) or type(id_) is not int:
         raise ValueError(
-          f"{path}: the id of {token!r:.80} is {id_!r:.80}; expected an integer"
+          f"{file}: the id of {token!r:.80} is {id_!r:.80}; expected an integer"
         )
-      added[token] = id_, path
+      added[token] = id_, file
   return added
 
 

@@ -106,11 +106,11 @@ class ExportedModel:
     row = request.rows[0]
     found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
     is_one = layer is not None or head is not None
-    counts = dict(zip(("layer", "head"), found.shape, strict=False))
-    for name, value in (("layer", layer), ("head", head)):
-      if is_one and (type(value) is not int or not 0 <= value < counts[name]):
+    layers, heads = found.shape[:2]
+    for name, value, count in (("layer", layer, layers), ("head", head, heads)):
+      if is_one and (type(value) is not int or not 0 <= value < count):
         raise ValueError(
-          f"{name} is {value!r}; expected a number from 0 to {counts[name] - 1}"
+          f"{name} is {value!r}; expected a number from 0 to {count - 1}"
         )
     if is_one:
       shown = found[layer, head].round(5).tolist()

@@ -7,6 +7,7 @@ computed beside it, for one request at a time.
 
 from collections.abc import Callable, Sequence
 from concurrent import futures
+import contextlib
 import functools
 import http
 import ipaddress
@@ -108,13 +109,11 @@ class Batcher:
     batch = [self._waiting.get()]
     deadline = time.monotonic() + self._limits.wait_seconds
     tokens = _count_tokens(batch[0][0])
-    while tokens < self._limits.batch_tokens and len(batch) < _MOST_REQUESTS:
-      try:
+    with contextlib.suppress(queue.Empty):
+      while tokens < self._limits.batch_tokens and len(batch) < _MOST_REQUESTS:
         left = max(0.0, deadline - time.monotonic())
         batch.append(self._waiting.get(timeout=left))
-      except queue.Empty:
-        break
-      tokens += _count_tokens(batch[-1][0])
+        tokens += _count_tokens(batch[-1][0])
     return batch
 
 

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import openvino
 
-from serving import engine_trials, export_card
+from serving import export_card
 
 _MOST_DIFFERENCE = 0.05  # As a share of an output's largest value.
 
@@ -18,13 +18,7 @@ class Engine:
   probes, ids of [1, S], stay close to float32's; `name` says so.
   """
 
-  def __init__(
-    self,
-    folder: str,
-    card: export_card.Card,
-    threads: int,
-    probes: engine_trials.Probes,
-  ):
+  def __init__(self, folder: str, card: export_card.Card, threads: int, probes):
     path = os.path.join(folder, export_card.ONNX_FILE)
     for name in (export_card.ONNX_FILE, export_card.ONNX_DATA_FILE):
       export_card.check_file(folder, name, card)
