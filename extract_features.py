@@ -53,7 +53,6 @@ if __name__ == "__main__":
 from collections.abc import Iterator
 import functools
 import time
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -109,14 +108,26 @@ def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
   return encoder_table.make_encoder(config, dtype)
 
 
-class Extractor(NamedTuple):
-  """A model, and the vectors to compute with it."""
+class Extractor:
+  """The model of the flags with its weights, and the vectors to compute."""
 
-  settings: VectorSettings
-  model: text_programs.TextModel
-  predict: text_inputs.Predict
-  encode: text_inputs.RowMaker
-  layers: list[int]
+  def __init__(self, settings: VectorSettings):
+    make_model = functools.partial(make_encoder, settings)
+    self._model = text_programs.open_model(settings, make_model)
+    self.layers = read_layers(settings, self._model.config.num_hidden_layers)
+    self.encode = text_inputs.RowMaker(
+      self._model.tokenizer, settings.max_seq_length
+    )
+    self._is_pooled = settings.pooling != "none"
+    compute = functools.partial(
+      compute_vectors,
+      layers=self.layers,
+      pooling=settings.pooling,
+      normalize=settings.normalize,
+    )
+    self._predict = self._model.make_predict(
+      compute, of_tokens=not self._is_pooled
+    )
 
   def extract(
     self,
@@ -125,37 +136,21 @@ class Extractor(NamedTuple):
     block_bytes: int = 1 << 28,
   ) -> Iterator[vector_files.VectorRow]:
     """Computes the vectors of lines, by blocks of so many lines and bytes."""
-    is_pooled = self.settings.pooling != "none"
-    vector_bytes = 4 * len(self.layers) * self.model.config.hidden_size
+    vector_bytes = 4 * len(self.layers) * self._model.config.hidden_size
 
     def size(item):
-      return vector_bytes * (1 if is_pooled else len(item[1]["input_ids"]))
+      count = 1 if self._is_pooled else len(item[1]["input_ids"])
+      return vector_bytes * count
 
     rows = ((line.number, self.encode(line.text)) for line in lines)
     blocks = text_inputs.split_into_blocks(rows, block_lines, size, block_bytes)
     for block in blocks:
-      results = self.predict([row for _, row in block])
+      results = self._predict([row for _, row in block])
       for (number, row), result in zip(block, results, strict=True):
         ids = row["input_ids"]
-        tokens = self.model.tokenizer.convert_ids_to_tokens(ids)
+        tokens = self._model.tokenizer.convert_ids_to_tokens(ids)
         yield vector_files.VectorRow(number, ids, tokens, result["vectors"])
       lines.report()
-
-
-def make_extractor(settings: VectorSettings) -> Extractor:
-  """Makes the model of the flags and loads its weights."""
-  make_model = functools.partial(make_encoder, settings)
-  model = text_programs.open_model(settings, make_model)
-  layers = read_layers(settings, model.config.num_hidden_layers)
-  compute = functools.partial(
-    compute_vectors,
-    layers=layers,
-    pooling=settings.pooling,
-    normalize=settings.normalize,
-  )
-  encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
-  predict = model.make_predict(compute, of_tokens=settings.pooling == "none")
-  return Extractor(settings, model, predict, encode, layers)
 
 
 def main(**blocks: int) -> None:
@@ -165,7 +160,7 @@ def main(**blocks: int) -> None:
   stated = vectors.read_flags(settings, ["layers"])
   settings = dataclasses.replace(settings, **stated)
   lines = text_programs.Lines(settings)
-  extractor = make_extractor(settings)
+  extractor = Extractor(settings)
   with vector_files.open_writer(
     settings.output_file, settings.output_format, extractor.layers
   ) as write:

@@ -143,7 +143,7 @@ def make_our_extraction(
     checkpoints, assign=mock.DEFAULT, check_masked_lm=mock.DEFAULT
   )
   with loading:
-    extractor = extract_features.make_extractor(settings)
+    extractor = extract_features.Extractor(settings)
 
   def run():
     lines = text_programs.Lines(settings)

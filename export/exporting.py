@@ -51,7 +51,6 @@ def write(
 def _write(folder, graph, format, quantizes) -> export_card.Card:
   """Writes all files; returns what export.json describes."""
   trained, vocab_file = graph.trained, graph.vocab_file
-  card = _describe(graph, format)
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
@@ -66,16 +65,14 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
     _write_litert(folder, graph)
   else:
     signatures.save(graph, folder)
-  card = dataclasses.replace(
-    card,
-    quantization={"dtype": "int8"} if quantizes else {},
-    hashes={n: files.hash_file(os.path.join(folder, n)) for n in hashed},
-  )
+  hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
+  quantized = {"dtype": "int8"} if quantizes else {}
+  card = _describe(graph, format, hashes=hashes, quantization=quantized)
   _write_card(folder, card)
   return card
 
 
-def _describe(graph, format) -> export_card.Card:
+def _describe(graph, format, **others) -> export_card.Card:
   trained = graph.trained
   maker = answers.MAKERS[trained.kind]
   packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
@@ -97,6 +94,7 @@ def _describe(graph, format) -> export_card.Card:
     weights=hub.name_of(trained.weights),
     training=dict(trained.settings),
     versions={name: importlib.metadata.version(name) for name in packages},
+    **others,
   )
 
 
