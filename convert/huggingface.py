@@ -161,7 +161,7 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
 
 
 def open_folder(path: str) -> models.ModelFolder:
-  """Opens a folder; what BERT lacks keeps its name, of others stays unread."""
+  """Opens a folder; `_match` says what becomes of variables that BERT lacks."""
   config_path = os.path.join(path, CONFIG)
   settings = files.read_json(config_path)
   config = to_bert_config(config_path, settings)
@@ -253,7 +253,10 @@ def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
 
 
 def _match(path, config, current, is_relative):
-  """Returns the stored names by Google's, and those that stay unread."""
+  """Returns the stored names by Google's, and those that stay unread.
+
+  What BERT lacks keeps its name; with a relative of BERT it stays unread.
+  """
   known = {_to_theirs(name): name for name in models.variables(config)}
   copies = {_TIED_WEIGHT, _TIED_BIAS}
   if _BIAS not in current.values():

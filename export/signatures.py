@@ -31,7 +31,7 @@ class Graph:
     self.scores_tokens = getattr(trained.model, "scores_tokens", False)
 
   def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Computes what `answers` reads, and `probabilities` [B, L], of [B, S]."""
+    """Computes what `answers` reads of ids, int32 [B, S], and probabilities."""
     model = self.trained.model
     if isinstance(model, heads.PretrainingModel):
       return self._guess(*ids)

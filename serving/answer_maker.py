@@ -42,7 +42,7 @@ class AnswerMaker(abc.ABC):
   texts: tuple[str, ...] = ("text", "text_pair")  # All that it may take.
   optional = "text_pair"  # The one of them that may be missing.
   never_split: tuple[str, ...] = ()  # Tokens that a text may hold.
-  has_labels = has_thresholds = False  # What its answers are, and need.
+  has_labels = has_thresholds = False  # Whether answers are labels.
   number = "logits"  # The name of an output that is one number.
   pads_fully = False  # Whether inputs are padded as they were in training.
 

@@ -86,7 +86,7 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
 def read(
   folder: str, check: Callable[[Card], None] = lambda card: None
 ) -> Card:
-  """Reads the card of an export; a ValueError, maybe of `check`, says why."""
+  """Reads an export's card; a ValueError, also of `check`, names the fault."""
   path = os.path.join(folder, FILE)
   try:
     with open(path, encoding="utf-8") as file:

@@ -70,7 +70,8 @@ class ExportedModel:
     """Answers requests of `maker.encode`, by batches of similar length.
 
     A batch has `most_tokens`, padding included, unless it is a single input; 0:
-    those of BATCH_SIZE inputs. A TimeoutError if none `is_wanted` before it.
+    those of BATCH_SIZE inputs. Before each one `is_wanted` is asked; if it
+    returns False, a TimeoutError is raised.
     """
     rows = [row for request in requests for row in request.rows]
     full_size = self.card.max_seq_length if self.maker.pads_fully else 0
@@ -134,9 +135,9 @@ def open_engine(
   name: str = "",
   probes: engine_trials.Probes = (),
 ) -> Engine:
-  """Loads the model of an export, by default with the engine of its format.
+  """Loads the model of an export with a named engine, or that of its format.
 
-  With a name, another engine is chosen, and the type of its numbers, by probes.
+  By the probes, "auto" finds the fastest one, OpenVINO the type of its numbers.
   """
   if name and (card.format != "onnx" or name not in engine_trials.NAMES):
     raise ValueError(
