@@ -187,11 +187,7 @@ def open_data(
 ) -> fine_tuning.Data:
   """Finds the examples and labels; nothing is written."""
   labels = classification_data.choose_labels(
-    task,
-    settings.labels_file,
-    settings.labels,
-    settings.label_separator,
-    model_folder.initial_labels(settings),
+    task, settings, model_folder.initial_labels(settings)
   )
   features = classification_data.FeatureSettings(
     settings.vocab_file,

@@ -162,10 +162,7 @@ def open_data(
 ) -> fine_tuning.Data:
   """Finds the sentences and labels; nothing is written."""
   labels, scheme = tagging_data.choose_labels(
-    sources,
-    settings.labels_file,
-    settings.tag_scheme,
-    model_folder.initial_labels(settings),
+    sources, settings, model_folder.initial_labels(settings)
   )
   features = tagging_data.FeatureSettings(
     settings.vocab_file,

@@ -8,7 +8,7 @@ import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import math
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from data import packing, tables
 import tokenization
@@ -124,9 +124,7 @@ def read_examples(*files: Table) -> Iterator[Example]:
       raise ValueError(f"{table.path}: {reason}")
 
 
-def _to_label(
-  value: Any, location: str, table: Table
-) -> str | tuple[str, ...] | None:
+def _to_label(value, location, table) -> str | tuple[str, ...] | None:
   if isinstance(value, list):
     items = (tables.to_scalar(item, location, table.label) for item in value)
     value = tuple(items)
@@ -318,13 +316,8 @@ def check_doc_stride(doc_stride: int | None, max_seq_length: int) -> None:
     )
 
 
-def _fit(
-  ids_a: list[int],
-  ids_b: list[int],
-  max_seq_length: int,
-  doc_stride: int | None,
-) -> tuple[list[tuple[list[int], list[int]]], bool]:
-  """Returns the windows of a pair, and whether tokens are in none of them."""
+def _fit(ids_a, ids_b, max_seq_length, doc_stride):
+  """Returns pairs of ids that fit, and whether tokens are in none of them."""
   room = max_seq_length - (3 if ids_b else 2)
   if len(ids_a) + len(ids_b) <= room:
     return [(ids_a, ids_b)], False

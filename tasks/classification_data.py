@@ -128,9 +128,7 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   )
 
 
-def _make_rows(
-  data: ClassificationSet, counts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   settings = data.settings
   dtype, encode = int, record_writer.int64_feature
   if settings.problem == "regression":
@@ -177,16 +175,16 @@ def _make_rows(
 
 def choose_labels(
   task: classification.ClassificationTask,
-  labels_file: str,
-  given: Sequence[str],
-  separator: str,
+  settings: Any,
   initial: Sequence[str] = (),
 ) -> tuple[str, ...]:
   """Returns the labels of a task, in the order of the head's outputs.
 
-  They are those of an earlier run, given by the user, of the task, or in the
-  training data, the first that are known; see `label_files.choose`.
+  They are those of an earlier run, of --labels, of the task, or in the training
+  data, the first that are known; see `label_files.choose`. The settings are
+  those of run_classifier.py.
   """
+  labels_file, given = settings.labels_file, settings.labels
   if task.problem == "regression":
     if given:
       raise ValueError("--labels: a regression has none")
@@ -196,7 +194,9 @@ def choose_labels(
     examples = classification.read_examples(*task.train)
     if not task.train[0].label_required:  # Only a teacher allows that.
       examples = (e for e in examples if e.label is not None)
-    labels = classification.find_labels(examples, task.problem, separator)
+    labels = classification.find_labels(
+      examples, task.problem, settings.label_separator
+    )
   labels = label_files.choose(
     labels_file,
     labels,

@@ -37,9 +37,7 @@ _QQP = _PAIRS._replace(
 _MNLI = _PAIRS._replace(text=8, text_pair=9, label=-1, id=0)
 
 
-def _name_labels(
-  table: classification.Table, *names: str
-) -> classification.Table:
+def _name_labels(table, *names) -> classification.Table:
   """Names the labels that a file of GLUE has as 0 and 1."""
   return table._replace(renamed_labels=tuple(zip("01", names, strict=True)))
 
@@ -343,9 +341,7 @@ def _read_column(column: tables.Column | None) -> tables.Column | None:
   return None if column == "" else column
 
 
-def _find_columns(
-  path: str, columns: Columns, names: Sequence[str], label_required: bool
-) -> Columns:
+def _find_columns(path, columns, names, label_required) -> Columns:
   """Returns the columns of a file, without those that it lacks and may."""
   found, positions = {}, {}
   for role, column in columns._asdict().items():

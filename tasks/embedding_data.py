@@ -66,9 +66,7 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
     raise ValueError(f"{paths}: {counts['fault']}: there is nothing to learn")
 
 
-def _make_rows(
-  data: feature_files.FeatureSet, counts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   size, bounds = data.settings.max_seq_length, data.settings.bounds
   tokenizer = data.make_tokenizer()
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])

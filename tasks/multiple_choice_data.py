@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -62,9 +61,7 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
     )
 
 
-def _make_rows(
-  data: feature_files.FeatureSet, counts: dict[str, Any]
-) -> Iterator[feature_files.Row]:
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   length = data.settings.max_seq_length
   examples = data.select(data.read())
   most = max(len(example.choices) for example in examples)

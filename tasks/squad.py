@@ -150,9 +150,7 @@ def _filled_text(values: Mapping[str, Any], key: str, location: str) -> str:
   return text
 
 
-def _answers(
-  values: Mapping[str, Any], location: str
-) -> tuple[Answer, ...] | None:
+def _answers(values, location) -> tuple[Answer, ...] | None:
   """Reads answers as SQuAD has them, or as two lists under their names."""
   is_impossible = values.get("is_impossible") or False
   if not isinstance(is_impossible, bool):

@@ -141,25 +141,26 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
 
 def choose_labels(
   sources: Mapping[str, tagging.Source],
-  labels_file: str,
-  tag_scheme: str,
+  settings: Any,
   initial: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], str]:
   """Returns the labels of a model, in the order of its outputs, and the scheme.
 
-  Takes the files by purpose, train, eval or predict; a scheme, "none" if the
-  labels of an earlier run mark no entities; and what `label_files.choose` does.
-  A ValueError if they mark entities, but the tags of a file do not.
+  Takes the files by purpose, train, eval or predict, and the settings of
+  run_tagging.py; see `label_files.choose`. A ValueError if the labels mark
+  entities, but the tags of a file do not.
   """
-  labels, origin, scheme = (), "", tagging_schemes.NO_SCHEME
+  none = tagging_schemes.NO_SCHEME
+  labels, origin, scheme = (), "", none
   if train := sources.get("train"):
     scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(tagging.read_sentences(train), scheme)
     origin = f"those of {train.path}"
-  labels = label_files.choose(labels_file, labels, origin=origin, head=initial)
-  if not train and tag_scheme != tagging_schemes.NO_SCHEME:
+  labels = label_files.choose(
+    settings.labels_file, labels, origin=origin, head=initial
+  )
+  if not train and settings.tag_scheme != none:
     scheme = tagging_schemes.scheme_of_labels(labels)
-  none = tagging_schemes.NO_SCHEME
   plain = [s for s in sources.values() if s.is_tagged and s.scheme == none]
   if plain and scheme != none:
     raise ValueError(

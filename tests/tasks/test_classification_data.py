@@ -1,6 +1,7 @@
 """Tests of a task as feature files: labels, records, batches, logits."""
 
 import csv
+import types
 
 import numpy as np
 import pytest
@@ -51,8 +52,10 @@ def make_task(path=None, **fields):
 
 
 def choose(folder, task, given=(), head=()):
-  path = str(folder / "labels.txt")
-  return classification_data.choose_labels(task, path, given, ",", head)
+  settings = types.SimpleNamespace(
+    labels_file=str(folder / "labels.txt"), labels=given, label_separator=","
+  )
+  return classification_data.choose_labels(task, settings, head)
 
 
 @pytest.mark.parametrize(

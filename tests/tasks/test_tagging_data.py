@@ -1,6 +1,7 @@
 """Sentences as feature files, the labels of a model, and predictions."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -50,8 +51,10 @@ def test_records_are_padded(tmp_path):
 
 def choose(folder, head, train=None):
   sources = {"train": train} if train else {}
-  labels_file = str(folder / "labels.txt")
-  return tagging_data.choose_labels(sources, labels_file, "auto", head)
+  settings = types.SimpleNamespace(
+    labels_file=str(folder / "labels.txt"), tag_scheme="auto"
+  )
+  return tagging_data.choose_labels(sources, settings, head)
 
 
 def test_labels_have_the_order_of_the_head_to_start_from(tmp_path, capsys):
