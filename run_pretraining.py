@@ -98,9 +98,8 @@ def main() -> None:
   vocabulary = find_vocabulary(settings)
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   strategy = devices.make_strategy(settings)
-  config = model_folder.fit_vocabulary(
-    settings, model_folder.read_config(settings)
-  )
+  config = model_folder.read_config(settings)
+  config = model_folder.fit_vocabulary(settings, config)
   kind = vocabulary, settings.next_sentence, not settings.teacher_only
   data = read_data(settings, config, *kind)
   with pretraining_run.open_run(settings, config, data, strategy) as run:

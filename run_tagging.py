@@ -104,9 +104,8 @@ def compute_losses(
   mask, labels = features["label_mask"], features["label_ids"]
   last = logits.shape[-1] - 1
   known = mask * tf.cast(labels <= last, tf.int32)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    tf.minimum(labels, last), logits
-  )
+  targets = tf.minimum(labels, last)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
   predicted = tf.where(mask > 0, tf.argmax(logits, -1, tf.int32), -1)
   return predicted, losses * tf.cast(known, tf.float32), known
 

@@ -185,6 +185,7 @@ def choose_labels(
   those of run_classifier.py.
   """
   labels_file, given = settings.labels_file, settings.labels
+  separator = settings.label_separator
   if task.problem == "regression":
     if given:
       raise ValueError("--labels: a regression has none")
@@ -194,9 +195,7 @@ def choose_labels(
     examples = classification.read_examples(*task.train)
     if not task.train[0].label_required:  # Only a teacher allows that.
       examples = (e for e in examples if e.label is not None)
-    labels = classification.find_labels(
-      examples, task.problem, settings.label_separator
-    )
+    labels = classification.find_labels(examples, task.problem, separator)
   labels = label_files.choose(
     labels_file,
     labels,

@@ -196,9 +196,8 @@ def write_submission(
   number = [test_name for test_name, _ in task.test].index(name)
   path = os.path.join(folder, task.submissions[number])
   lines = ["index\tprediction"]
-  in_files = {
-    name: label for label, name in task.test[number][1].renamed_labels
-  }
+  renamed = task.test[number][1].renamed_labels
+  in_files = {name: label for label, name in renamed}
   for example_id, prediction in predictions:
     if task.problem == "regression":
       prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"

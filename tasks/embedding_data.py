@@ -44,9 +44,8 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   is wrong, or that a set to train on has no differences.
   """
   counts: dict[str, Any] = {"cut": 0}
-  features = feature_files.open_or_make(
-    data, folder, _make_rows(data, counts), counts
-  )
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
   counts, length = features.counts, data.settings.max_seq_length
   data.layout = feature_files.Layout(
     (counts["texts"], length),
@@ -217,9 +216,8 @@ def score_retrieval(
   texts, places = np.unique(keys[:, 1:], True)
   documents = _scale(vectors[:, 1:].reshape(-1, vectors.shape[-1])[places])
   order = np.argsort(query_of, kind="stable")
-  rows_of = np.split(
-    order, np.searchsorted(query_of[order], range(1, len(queries)))
-  )
+  starts = np.searchsorted(query_of[order], range(1, len(queries)))
+  rows_of = np.split(order, starts)
 
   def rank_all():
     for number, rows in enumerate(rows_of):

@@ -215,9 +215,8 @@ def answer(
     row += len(windows)
     if row > len(logits):
       data.check_unchanged()
-    predicted = search(
-      document, len(query), windows, logits[rows, 0], logits[rows, 1]
-    )
+    starts, ends = logits[rows, 0], logits[rows, 1]
+    predicted = search(document, len(query), windows, starts, ends)
     scored = None
     if is_labelled:
       scored = squad_results.score_answer(question, predicted)

@@ -130,13 +130,11 @@ def tune_threshold(
 
 
 def read_threshold(
-  folders: Iterable[str], identify_weights: Callable[[], str]
+  folders: Iterable[str], identify: Callable[[], str]
 ) -> label_files.Tuned | None:
   """Reads the threshold that a run tuned; see `label_files.read_thresholds`."""
   name = label_files.ANSWER_THRESHOLD
-  return label_files.read_thresholds(
-    folders, name, [_THRESHOLD], identify_weights
-  )
+  return label_files.read_thresholds(folders, name, [_THRESHOLD], identify)
 
 
 def choose_threshold(
