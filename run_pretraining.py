@@ -78,9 +78,7 @@ def find_vocabulary(settings):
     raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
   if devices.uses_tpu_elsewhere(settings):
     raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
-  return pretraining.read_vocabulary(
-    settings.vocab_file, settings.do_whole_word_mask, encode_id=int
-  )
+  return pretraining.read_vocabulary(settings, encode_id=int)
 
 
 def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:

@@ -206,9 +206,7 @@ def make_our_training(
   optimizer = optimization.create_optimizer(
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )
-  parse = feature_files.make_parser(
-    split.layout, config.vocab_size, config.type_vocab_size, is_padded
-  )
+  parse = feature_files.make_parser(split.layout, config, is_padded)
   size = workload.batch_size
   source = feature_files.training_source(split, parse, size, contest.SEED)
   plan = training_plan.TrainingPlan("", 100000, size)
@@ -299,9 +297,7 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   from training import prediction
 
   model, split, config = make_our_model(workload, precision)
-  parse = feature_files.make_parser(
-    split.layout, config.vocab_size, config.type_vocab_size, is_static=False
-  )
+  parse = feature_files.make_parser(split.layout, config, is_static=False)
   features = split.features
   rows = load_sample(workload).predict_rows
   order = feature_files.batches_by_tokens(

@@ -224,10 +224,7 @@ class Run(training_run.TrainingRun):
   ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the function from serialized rows, string [B], to features."""
     return feature_files.make_parser(
-      data.layout,
-      self.config.vocab_size,
-      self.config.type_vocab_size,
-      devices.uses_fixed_shapes(self.settings),
+      data.layout, self.config, devices.uses_fixed_shapes(self.settings)
     )
 
   def batch_order(

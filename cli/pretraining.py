@@ -183,14 +183,14 @@ def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
 
 
 def read_vocabulary(
-  vocab_file: str,
-  do_whole_word_mask: bool,
-  do_lower_case: bool = True,
-  encode_id: Callable[[int], Any] = record_writer.encode_integer,
+  settings: Any, encode_id: Callable[[int], Any] = record_writer.encode_integer
 ) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads its vocabulary; see `make_vocabulary`."""
+  vocab_file = settings.vocab_file
+  # Records, which are masked later, have no text whose case matters.
+  do_lower_case = getattr(settings, "do_lower_case", True)
   tokenizer = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
-  if do_whole_word_mask and not tokenizer.shows_continuations:
+  if settings.do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(
       f"--do_whole_word_mask=true: {vocab_file} does not tell which pieces "
       "continue a word"

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from data import atomic, files, progress, record_writer
 from inputs import records, training_input
+import modeling
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -422,16 +423,13 @@ class Layout(NamedTuple):
 
 
 def make_parser(
-  layout: Layout, vocab_size: int, type_vocab_size: int, is_static: bool
+  layout: Layout, config: modeling.EncoderConfig, is_static: bool
 ) -> Callable[[tf.Tensor], training_input.Features]:
   """Returns the function from serialized rows, string [B], to features."""
   inputs = (*records.INPUT_NAMES, *layout.per_token)
   integers = tf.io.FixedLenFeature(list(layout.shape), tf.int64)
   spec = {**dict.fromkeys(inputs, integers), **layout.others}
-  limits = {
-    **records.input_limits(vocab_size, type_vocab_size),
-    **layout.limits,
-  }
+  limits = {**records.input_limits(config), **layout.limits}
 
   def parse(serialized):
     features = records.parse_batch(serialized, spec, limits)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import gzip
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
 from google.protobuf import message
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from data import files, record_writer, remote
 from inputs import training_input
+import modeling
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 Spec = Mapping[str, tf.io.FixedLenFeature]
@@ -65,19 +66,20 @@ class Limit(NamedTuple):
 Limits = Mapping[str, Limit]
 
 
-def input_limits(vocab_size: int, type_vocab_size: int) -> Limits:
+def input_limits(config: modeling.EncoderConfig) -> Limits:
   """Returns the limits of a model's inputs."""
+  segments = config.type_vocab_size
   return {
-    "input_ids": Limit(vocab_size, "the config's vocab_size"),
-    "segment_ids": Limit(type_vocab_size, "the config's type_vocab_size"),
+    "input_ids": Limit(config.vocab_size, "the config's vocab_size"),
+    "segment_ids": Limit(segments, "the config's type_vocab_size"),
   }
 
 
 def pretraining_limits(
-  max_seq_length: int, vocab_size: int, type_vocab_size: int
+  max_seq_length: int, config: modeling.EncoderConfig
 ) -> Limits:
   """Returns the limits of a pre-training example's integers."""
-  inputs = input_limits(vocab_size, type_vocab_size)
+  inputs = input_limits(config)
   return {
     **inputs,
     "masked_lm_positions": Limit(max_seq_length, "--max_seq_length"),
@@ -212,25 +214,22 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
 
 
 def group_by_length(
-  source: training_input.TrainingInput,
-  paths: Sequence[str],
-  max_seq_length: int,
-  batch_size: int,
-  seed: int,
+  source: training_input.TrainingInput, paths: Sequence[str], settings: Any
 ) -> training_input.TrainingInput:
   """Orders a source, of the records of files, by length within groups.
 
   The series is cut into groups of many batches; the records of a group are
-  sorted by length and its batches of `batch_size` shuffled.
+  sorted by length and its batches of --train_batch_size shuffled.
   """
-  mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
+  batch_size, length = settings.train_batch_size, settings.max_seq_length
+  mask = {"input_mask": tf.io.FixedLenFeature([length], tf.int64)}
 
   def reorder(index, group):
     masks = tf.io.parse_example(group[1], mask)["input_mask"]
     order = tf.argsort(tf.reduce_sum(masks, 1), stable=True)
     drawn = tf.random.experimental.stateless_shuffle(
       tf.reshape(order, [-1, batch_size]),
-      tf.stack([tf.constant(seed, tf.int64), index]),
+      tf.stack([tf.constant(settings.seed, tf.int64), index]),
     )
     return tf.nest.map_structure(
       lambda rows: tf.gather(rows, tf.reshape(drawn, [-1])), group

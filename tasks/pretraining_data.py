@@ -53,9 +53,7 @@ def open_files(
     settings.eval_input_file or settings.input_file, "eval_input_file"
   )
   spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
-  limits = records.pretraining_limits(
-    length, config.vocab_size, config.type_vocab_size
-  )
+  limits = records.pretraining_limits(length, config)
   absent = ("masked_lm_",) * bool(vocabulary or not masks)
   absent += ("next_sentence_",) * (not next_sentence)
   spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
@@ -76,9 +74,7 @@ def open_files(
     source = dynamic_masking.add_masks(source, paths, settings, vocabulary)
   parse = source.parse
   if settings.group_by_length:
-    source = records.group_by_length(
-      source, train_files, length, settings.train_batch_size, settings.seed
-    )
+    source = records.group_by_length(source, train_files, settings)
   eval_identity = records.describe_files(eval_files)
   return PretrainingData(train_files, eval_files, eval_identity, parse, source)
 

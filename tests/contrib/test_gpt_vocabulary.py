@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import types
 
 os.environ.setdefault("USE_TF", "0")
 
@@ -124,5 +125,8 @@ def test_damaged_files_are_named(encoder, merges, message, tmp_path):
 @pytest.mark.usefixtures("tokenizer")
 def test_whole_words_cannot_be_masked():
   message = "--do_whole_word_mask=true: .*json does"
+  settings = types.SimpleNamespace(
+    vocab_file=str(FILES / gpt_vocabulary.ENCODER), do_whole_word_mask=True
+  )
   with pytest.raises(ValueError, match=message):
-    pretraining.read_vocabulary(str(FILES / gpt_vocabulary.ENCODER), True)
+    pretraining.read_vocabulary(settings)

@@ -4,6 +4,7 @@ import collections
 import gzip
 import re
 import threading
+import types
 import zlib
 
 import numpy as np
@@ -12,10 +13,15 @@ import tensorflow as tf
 
 from data import record_writer
 from inputs import records, training_input
+import modeling
 import tiny
 
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
-LIMITS = records.pretraining_limits(tiny.SEQUENCE, tiny.RECORD_IDS, 2)
+CONFIG = modeling.EncoderConfig(tiny.RECORD_IDS, type_vocab_size=2)
+LIMITS = records.pretraining_limits(tiny.SEQUENCE, CONFIG)
+GROUPED = types.SimpleNamespace(
+  max_seq_length=tiny.SEQUENCE, train_batch_size=4, seed=1
+)
 OVER_AND_OVER = 250
 
 
@@ -95,7 +101,7 @@ def test_batches_of_similar_length(tmp_path):
   source = training_input.TrainingInput(
     lambda skip: records.training_dataset([path], 1, skip), *3 * [None], "tiny"
   )
-  grouped = records.group_by_length(source, [path], tiny.SEQUENCE, 4, 1)
+  grouped = records.group_by_length(source, [path], GROUPED)
   assert grouped.identity == "tiny, grouped by length in batches of 4"
   rows = take(grouped.rows(0), 192)
   batches = np.reshape([lengths[row] for _, row in rows], [-1, 4])
@@ -114,7 +120,7 @@ def test_records_are_counted_when_rows_are_asked_for(tmp_path, monkeypatch):
   )
   read = []
   monkeypatch.setattr(records, "read_records", lambda p: read.append(p) or [])
-  grouped = records.group_by_length(source, [path], tiny.SEQUENCE, 4, 1)
+  grouped = records.group_by_length(source, [path], GROUPED)
   assert not read
   grouped.rows(0)
   assert read == [path]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from inputs import feature_files
+import modeling
 import paths
 from tasks import (
   classification,
@@ -353,9 +354,8 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
       "label_ids": np.concatenate([p["label_ids"] for p in parts]),
     }
 
-  parse = feature_files.make_parser(
-    train.layout, len(tiny.VOCABULARY), 2, is_static
-  )
+  config = modeling.EncoderConfig(len(tiny.VOCABULARY), type_vocab_size=2)
+  parse = feature_files.make_parser(train.layout, config, is_static)
   order = feature_files.make_batches(features.lengths, 4, 10, is_static)
   results = feature_files.predict(count_tokens, features, order, parse)
   source = feature_files.training_source(train, parse, 2, 1)

@@ -10,6 +10,7 @@ import pytest
 
 from data import files
 from inputs import feature_files
+import modeling
 from tasks import (
   squad,
   squad_answers,
@@ -135,9 +136,8 @@ class Oracle:
 
 
 def compute_logits(predictor, examples, order, folder):
-  parse = feature_files.make_parser(
-    examples.layout, len(tiny.SQUAD_VOCABULARY), 2, is_static=False
-  )
+  config = modeling.EncoderConfig(len(tiny.SQUAD_VOCABULARY), type_vocab_size=2)
+  parse = feature_files.make_parser(examples.layout, config, is_static=False)
   return squad_data.compute_logits(
     predictor, examples, parse, order, str(folder)
   )
