@@ -61,13 +61,7 @@ def main() -> None:
   paths = files.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
   if settings.model in ("unigram", "bpe"):
-    model = sentence_pieces.train(
-      paths,
-      settings.model,
-      settings.vocab_size,
-      settings.do_lower_case,
-      settings.reserved_tokens,
-    )
+    model = sentence_pieces.train(paths, settings)
     files.write_bytes(settings.output_file, model)
     size = len(sentence_pieces.load_vocab(settings.output_file))
   else:

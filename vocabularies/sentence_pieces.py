@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import functools
 import io
 import itertools
+from typing import Any
 
 from data import files, imports
 import tokenization
@@ -58,19 +59,14 @@ def load_vocab(path: str) -> dict[str, int]:
   return vocab
 
 
-def train(
-  paths: Iterable[str],
-  model_type: str,
-  vocab_size: int,
-  do_lower_case: bool,
-  reserved_tokens: Iterable[str],
-) -> bytes:
+def train(paths: Iterable[str], settings: Any) -> bytes:
   """Trains a "unigram" or "bpe" model on text; returns its file's contents.
 
-  It has up to `vocab_size` pieces, with `reserved_tokens`, which no text gives.
-  A ValueError says that the text is too small for so many, or cannot be read.
+  The settings are of create_vocab.py; no text gives their reserved tokens. A
+  ValueError says that the text is too small for the size, or cannot be read.
   """
   faults, output, has_words = [], io.BytesIO(), False
+  others = [t for t in settings.reserved_tokens if t not in SPECIAL[:4]]
 
   def read_lines():
     nonlocal has_words
@@ -80,7 +76,7 @@ def train(
         line = line.replace("\u2585", " ")
         if line.replace(vocabulary_table.WORD_MARK, " ").strip():
           has_words = True
-          yield line.lower() if do_lower_case else line
+          yield line.lower() if settings.do_lower_case else line
     except (ValueError, OSError) as error:
       faults.append(error)  # The trainer would not tell which it was.
       raise
@@ -89,8 +85,8 @@ def train(
     _import_library().SentencePieceTrainer.Train(
       sentence_iterator=read_lines(),
       model_writer=output,
-      model_type=model_type,
-      vocab_size=vocab_size,
+      model_type=settings.model,
+      vocab_size=settings.vocab_size,
       hard_vocab_limit=False,
       character_coverage=CHARACTER_COVERAGE,
       max_sentence_length=1 << 30,  # Bytes; it would skip longer lines.
@@ -98,7 +94,7 @@ def train(
       **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
       **{"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
       **{"bos_piece": "[CLS]", "eos_piece": "[SEP]"},
-      control_symbols=[t for t in reserved_tokens if t not in SPECIAL[:4]],
+      control_symbols=others,
       minloglevel=2,
     )
   except (RuntimeError, OSError, SystemError) as error:  # Also of `read_lines`.
@@ -109,7 +105,7 @@ def train(
     # Without a place in the library, and advice that is of no use here.
     reason = str(error).splitlines()[-1].rpartition("] ")[2]
     reason = reason.partition(" or decrease")[0]
-    raise ValueError(f"--vocab_size={vocab_size}: {reason}") from None
+    raise ValueError(f"--vocab_size={settings.vocab_size}: {reason}") from None
   return output.getvalue()
 
 
