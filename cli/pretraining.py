@@ -195,13 +195,7 @@ def read_vocabulary(
       f"--do_whole_word_mask=true: {vocab_file} does not tell which pieces "
       "continue a word"
     )
-  return pretraining_data.make_vocabulary(
-    tokenizer.encode,
-    tokenizer.vocab,
-    vocab_file,
-    tokenizer.continues_word,
-    encode_id,
-  )
+  return pretraining_data.make_vocabulary(tokenizer, vocab_file, encode_id)
 
 
 def warn_of_few_predictions(settings: RecordFlags) -> None:

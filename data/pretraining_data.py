@@ -7,7 +7,7 @@ N documents bound the memory and can be made in several processes at once.
 For speed, a token is the bytes of its id in a record, which are only joined.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
 import functools
 import itertools
@@ -135,13 +135,12 @@ class Block(NamedTuple):
 
 
 def make_vocabulary(
-  encode: Callable[[str], list[int]],
-  vocab: Mapping[str, int],
+  tokenizer: Any,
   name: str,
-  continues_word: Callable[[str], bool] = lambda token: token.startswith("##"),
   encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> Vocabulary:
-  """Encodes the vocabulary's ids and looks up its special tokens."""
+  """Encodes a `FullTokenizer`'s ids and looks up the special tokens."""
+  vocab, is_inner = tokenizer.vocab, tokenizer.continues_word
   special = ["[CLS]", "[SEP]", "[MASK]", "[UNK]"]
   missing = [token for token in special if token not in vocab]
   if missing:
@@ -151,10 +150,10 @@ def make_vocabulary(
     )
   encoded = {i: encode_id(i) for i in vocab.values()}
   return Vocabulary(
-    functools.partial(_tokenize, encode, encoded),  # A closure has no pickle.
+    functools.partial(_tokenize, tokenizer.encode, encoded),  # It has a pickle.
     *(encoded[vocab[token]] for token in special),
     list(encoded.values()),
-    frozenset(encoded[i] for t, i in vocab.items() if continues_word(t)),
+    frozenset(encoded[i] for t, i in vocab.items() if is_inner(t)),
   )
 
 

@@ -39,9 +39,7 @@ def folder(tmp_path, write):
 
 def make_records(*arguments, **changes):
   tokenizer = tokenization.FullTokenizer("vocab.txt")
-  vocabulary = pretraining_data.make_vocabulary(
-    tokenizer.encode, tokenizer.vocab, "vocab.txt"
-  )
+  vocabulary = pretraining_data.make_vocabulary(tokenizer, "vocab.txt")
   files = {"inputs": ["1.txt", "2.txt.gz"], "outputs": ["a"]}
   return pretraining_pipeline.make_records(
     pretraining_data.BlockMaker(vocabulary, SETTINGS),

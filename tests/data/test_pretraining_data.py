@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 import random
+import types
 
 import psutil
 import pytest
@@ -25,7 +26,16 @@ def encode(text):
   return [VOCAB.get(word, 1) for word in text.split()]
 
 
-VOCABULARY = pretraining_data.make_vocabulary(encode, VOCAB, "vocab.txt")
+def make_vocabulary(encode=encode, vocab=VOCAB):
+  tokenizer = types.SimpleNamespace(
+    encode=encode,
+    vocab=vocab,
+    continues_word=lambda token: token.startswith("##"),
+  )
+  return pretraining_data.make_vocabulary(tokenizer, "vocab.txt")
+
+
+VOCABULARY = make_vocabulary()
 CORPUS = [
   [
     " ".join(rng.choices("abcdefghklmno", k=rng.randint(1, 9)))
@@ -277,7 +287,7 @@ def vocabulary(tmp_path):
   """VOCABULARY with a tokenizer that other processes can import."""
   (tmp_path / "vocab.txt").write_text("\n".join(VOCAB))
   tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
-  return pretraining_data.make_vocabulary(tokenizer.encode, VOCAB, "vocab.txt")
+  return pretraining_data.make_vocabulary(tokenizer, "vocab.txt")
 
 
 def children():
@@ -321,7 +331,7 @@ def test_the_shortest_sequences_and_truncated_pairs():
 
 
 def test_a_process_that_dies_is_an_error_with_the_cure():
-  vocabulary = pretraining_data.make_vocabulary(eval, VOCAB, "vocab.txt")
+  vocabulary = make_vocabulary(eval)
   settings = RecordSettings(documents_per_block=2)
   documents = [["__import__('os')._exit(1)"]] * 9
   before = children()
@@ -346,8 +356,8 @@ def test_documents_without_tokens_are_left_out():
 
 
 def test_a_vocabulary_without_special_tokens():
-  with pytest.raises(ValueError, match=r"v.txt: no \[CLS\], \[MASK\]"):
-    pretraining_data.make_vocabulary(encode, {"[SEP]": 0, "[UNK]": 1}, "v.txt")
+  with pytest.raises(ValueError, match=r"vocab.txt: no \[CLS\], \[MASK\]"):
+    make_vocabulary(vocab={"[SEP]": 0, "[UNK]": 1})
 
 
 @pytest.mark.parametrize(
@@ -368,9 +378,7 @@ def test_records_equal_the_originals(number, tmp_path):
   settings = RecordSettings(do_whole_word_mask=whole, **case["flags"])
   vocab_file = str(paths.SHARED / "data" / case["vocab_file"])
   tokenizer = tokenization.FullTokenizer(vocab_file, lower)
-  vocabulary = pretraining_data.make_vocabulary(
-    tokenizer.encode, tokenizer.vocab, vocab_file
-  )
+  vocabulary = pretraining_data.make_vocabulary(tokenizer, vocab_file)
   inputs = [str(paths.SHARED / "data" / path) for path in case["input_files"]]
   documents = pretraining_data.read_documents(files.Text(inputs).lines())
   outputs = [str(tmp_path / str(i)) for i in range(case["num_output_files"])]

@@ -51,9 +51,12 @@ class Case:
     self.vocab = {word: number for number, word in enumerate(WORDS)}
 
   def open(self):
-    vocabulary = pretraining_data.make_vocabulary(
-      str.split, self.vocab, "vocab.txt", encode_id=int
+    tokenizer = types.SimpleNamespace(
+      encode=str.split,
+      vocab=self.vocab,
+      continues_word=lambda token: token.startswith("##"),
     )
+    vocabulary = pretraining_data.make_vocabulary(tokenizer, "vocab.txt", int)
     spec = records.pretraining_spec(LENGTH, MOST)
     spec = {n: kind for n, kind in spec.items() if "masked" not in n}
     source = training_input.TrainingInput(
