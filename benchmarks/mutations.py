@@ -60,7 +60,10 @@ GROUPS = {
       ("range(length_a, len(tokens) - 1)", "range(length_a, len(tokens))"),
       ("end - start == 1 or rng.random() < 0.5", "rng.random() < 0.5"),
       ("end = split", "end += 0"),
-      ("len(positions) + len(word) <= wanted", "len(positions) + len(word) < wanted"),
+      (
+        "len(positions) + len(word) <= wanted",
+        "len(positions) + len(word) < wanted",
+      ),
       ("block += ahead", "block = ahead"),
       ("if end_a - start_a > end_b", "if end_a - start_a >= end_b"),
       ('b"\\1" if pair.is_random', 'b"\\1" if not pair.is_random'),

@@ -16,8 +16,7 @@ from weights import checkpoints, fitting
 
 
 def _open_with(name: str, source: Any) -> models.ModelFolder:
-  """Opens a folder, or weights, by a module of `contrib`."""
-  # No other folder has an import of `contrib`.
+  """Opens a folder, or weights, by a module of `contrib`, found by its name."""
   return importlib.import_module(f"contrib.{name}").open_model(source)
 
 

@@ -69,8 +69,10 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   kind = str(settings.get("problem", ""))
   if kind not in answers.TRAINED:
     found = f"its problem is {kind}" if kind else "no settings.json with one"
-    expected = f"expected the --output_dir of {answers.TRAINING_PROGRAMS}"
-    raise ValueError(f"{folder}: {found}; {expected}")
+    raise ValueError(
+      f"{folder}: {found}; expected the --output_dir of run_classifier.py, "
+      "run_squad.py, run_tagging.py or run_multiple_choice.py"
+    )
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
   if "pooling" in settings:
     allowed |= {"pooling": ("cls", "mean", "max")}

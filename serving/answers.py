@@ -293,9 +293,6 @@ MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
 }
 # Those whose --output_dir is loaded and exported.
 TRAINED = {*MAKERS} - {FEATURES, FILL_MASK}
-TRAINING_PROGRAMS = (
-  "run_classifier.py, run_squad.py, run_tagging.py or run_multiple_choice.py"
-)
 
 
 def check(card: export_card.Card) -> None:
