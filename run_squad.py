@@ -198,11 +198,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
     weights = run.identify_weights()
     threshold = squad_results.tune_threshold(run.folder, tuning, weights)
   else:
-    threshold = squad_results.choose_threshold(
-      settings.null_score_diff_threshold,
-      squad_results.read_threshold(run.threshold_folders, run.identify_weights),
-      settings.prefers_tuned,
-    )
+    folders = run.threshold_folders
+    tuned = squad_results.read_threshold(folders, run.identify_weights)
+    threshold = squad_results.choose_threshold(settings, tuned)
   scores = squad_results.write_predictions(
     run.folder, answered, threshold, settings.version_2_with_negative
   )

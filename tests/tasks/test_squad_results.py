@@ -1,6 +1,7 @@
 """Files of predictions, their scores and the threshold."""
 
 import json
+import types
 
 import pytest
 
@@ -142,7 +143,13 @@ def test_a_collapsed_model_is_reported(answers, warning, capsys):
 
 
 def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
-  folder, choose = str(tmp_path), squad_results.choose_threshold
+  def choose(flag, tuned, prefers_tuned):
+    settings = types.SimpleNamespace(
+      null_score_diff_threshold=flag, prefers_tuned=prefers_tuned
+    )
+    return squad_results.choose_threshold(settings, tuned)
+
+  folder = str(tmp_path)
   assert squad_results.read_threshold([folder], str) is None
   answered = []
   for odds, *truths in ((1.5, "Steve"), (2.5,)):
