@@ -83,16 +83,13 @@ def main() -> None:
 
 def _choose_vocab(settings: VocabSettings, paths: list[str]) -> int:
   """Chooses and writes words or their pieces; returns how many."""
-  is_of_words = settings.model == "words"
-  lines, total, characters, words = count_words(
-    paths, settings.do_lower_case, is_of_words
-  )
+  lines, total, characters, words = count_words(paths, settings)
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
   # The rarest of very many are no longer counted.
   least = "at least " if sum(words.values()) < total else ""
   print(f"{lines:,} lines, {total:,} words, {least}{len(words):,} different")
-  choose = choose_words if is_of_words else learn_vocab
+  choose = choose_words if settings.model == "words" else learn_vocab
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
   print_coverage(words, vocab, total, characters)
@@ -125,17 +122,14 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
 
 
 def count_words(
-  paths: list[str],
-  do_lower_case: bool,
-  cuts_chinese: bool = False,
-  most_words: int = _MAX_WORDS,
+  paths: list[str], settings: VocabSettings, most_words: int = _MAX_WORDS
 ) -> tuple[int, int, int, collections.Counter]:
   """Counts lines, words, their characters, and how often each word occurs."""
   # It takes each Chinese character for a word, where jieba finds longer ones.
   splitter = tokenization.BasicTokenizer
-  if cuts_chinese:
+  if settings.model == "words":
     splitter = importlib.import_module("contrib.word_vocabulary").WordSplitter
-  split = splitter(do_lower_case).tokenize
+  split = splitter(settings.do_lower_case).tokenize
   text, report = files.Text(paths), progress.Progress(1)
   words, number, total, characters = collections.Counter(), 0, 0, 0
   for number, line in enumerate(text.lines(), 1):

@@ -90,20 +90,21 @@ def test_errors_are_one_line(tmp_path, monkeypatch, content, flags, message):
 
 
 def test_words_are_the_tokenizers(corpus):
-  lines, *_, words = create_vocab.count_words([corpus], do_lower_case=True)
+  settings = create_vocab.VocabSettings()
+  lines, *_, words = create_vocab.count_words([corpus], settings)
   assert lines == 9
   assert words["the"] == 18
   assert words["we"] == words[","] == words["!"] == 9
-  *_, words = create_vocab.count_words([corpus], do_lower_case=False)
+  settings = create_vocab.VocabSettings(do_lower_case=False)
+  *_, words = create_vocab.count_words([corpus], settings)
   assert words["The"] == words["the"] == words["W\xe9"] == 9
 
 
 def test_the_table_of_words_is_bounded(tmp_path, capsys):
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
-  *numbers, words = create_vocab.count_words(
-    [str(path)], do_lower_case=True, most_words=2
-  )
+  settings = create_vocab.VocabSettings()
+  *numbers, words = create_vocab.count_words([str(path)], settings, 2)
   assert words == {"b": 3, "a": 2}
   assert numbers == [3, 9, 9]
   # Dropped words count as unknown.

@@ -117,12 +117,7 @@ class Tokenizer(tokenization.FullTokenizer):
   a piece.
   """
 
-  def __init__(
-    self,
-    vocab_file: str,
-    do_lower_case: bool = True,
-    never_split: Iterable[str] = (),
-  ):
+  def __init__(self, vocab_file, do_lower_case=True, never_split=()):
     super().__init__(vocab_file, do_lower_case, never_split)
     self._model = _open(vocab_file)
     self._lower = str.lower if do_lower_case else str
