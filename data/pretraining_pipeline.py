@@ -105,9 +105,7 @@ def _make_records(task, make_block) -> list[bytes]:
   return made.records
 
 
-def _read_counters(
-  result: runners.PipelineResult, settings: pretraining_data.RecordSettings
-) -> tuple[pretraining_data.Statistics, int]:
+def _read_counters(result, settings) -> tuple[pretraining_data.Statistics, int]:
   of_ours = beam.metrics.MetricsFilter().with_namespace(_COUNTERS)
   counters = result.metrics().query(of_ours)["counters"]
   counts = {c.key.metric.name: c.result or 0 for c in counters}

@@ -141,9 +141,7 @@ def _read_rows(table: bytes) -> Iterator[tuple[bytes, bytes]]:
       yield key, row
 
 
-def _read_numbers(
-  data: bytes, position: int, count: int
-) -> tuple[list[int], int]:
+def _read_numbers(data, position, count) -> tuple[list[int], int]:
   """Returns numbers, 7 bits a byte, and the position after them."""
   numbers = []
   for _ in range(count):
@@ -158,9 +156,7 @@ def _read_numbers(
   return numbers, position
 
 
-def _read_block(
-  table: bytes, offset: int, size: int
-) -> Iterator[tuple[bytes, bytes]]:
+def _read_block(table, offset, size) -> Iterator[tuple[bytes, bytes]]:
   """Yields keys and values; a key is what it shares with the last, and more."""
   block = table[offset : offset + size + 1]
   checksum = table[offset + size + 1 : offset + size + 5]
