@@ -96,12 +96,10 @@ def make_model(
   model = conversion.read(folder, settings)
   if settings.strip:
     model = conversion.strip(model)
-  if settings.grow_positions:
-    model = conversion.grow_positions(model, settings.grow_positions)
-  if settings.resize_vocab:
-    model = conversion.resize_vocabulary(
-      model, settings.resize_vocab, settings.seed
-    )
+  if size := settings.grow_positions:
+    model = conversion.grow_positions(model, size)
+  if size := settings.resize_vocab:
+    model = conversion.resize_vocabulary(model, size, settings.seed)
   conversion.check_vocabulary(model)
   return conversion.to_float16(model) if settings.float16 else model
 

@@ -179,9 +179,8 @@ def load_model(
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
   makes_vectors = exported_model.makes_vectors(settings.folder or "")
-  return vectors.load(
-    settings, settings.task or ("features" if makes_vectors else None)
-  )
+  task = settings.task or ("features" if makes_vectors else None)
+  return vectors.load(settings, task)
 
 
 def check_quantize(settings: ExportSettings) -> None:
@@ -213,9 +212,8 @@ def main() -> None:
   model_folder.check_vocabulary(vocab_file, trained.config)
   model_folder.check_length(settings.max_seq_length or 0, trained.config)
   given = sorted(settings.given & trained_models.SETTINGS)
-  trained = trained_models.override(
-    trained, {name: getattr(settings, name) for name in given}
-  )
+  values = {name: getattr(settings, name) for name in given}
+  trained = trained_models.override(trained, values)
   prediction = trained.prediction
   print(f"weights from {trained.weights}")
   if prediction.get("document_context"):

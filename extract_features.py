@@ -115,9 +115,8 @@ class Extractor:
     make_model = functools.partial(make_encoder, settings)
     self._model = text_programs.open_model(settings, make_model)
     self.layers = read_layers(settings, self._model.config.num_hidden_layers)
-    self.encode = text_inputs.RowMaker(
-      self._model.tokenizer, settings.max_seq_length
-    )
+    tokenizer = self._model.tokenizer
+    self.encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
     self._is_pooled = settings.pooling != "none"
     compute = functools.partial(
       compute_vectors,
@@ -125,9 +124,8 @@ class Extractor:
       pooling=settings.pooling,
       normalize=settings.normalize,
     )
-    self._predict = self._model.make_predict(
-      compute, of_tokens=not self._is_pooled
-    )
+    of_tokens = not self._is_pooled
+    self._predict = self._model.make_predict(compute, of_tokens=of_tokens)
 
   def extract(
     self,

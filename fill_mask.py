@@ -78,9 +78,8 @@ def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
 
 def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  model = text_programs.open_model(
-    settings, heads.PretrainingModel, [masked_words.MASK]
-  )
+  make_model, tokens = heads.PretrainingModel, [masked_words.MASK]
+  model = text_programs.open_model(settings, make_model, tokens)
   vocab_size = max(model.tokenizer.inv_vocab) + 1
   top_k = min(settings.top_k, vocab_size)
   compute = functools.partial(guess, vocab_size=vocab_size, top_k=top_k)

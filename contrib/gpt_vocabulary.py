@@ -105,7 +105,6 @@ class Tokenizer(tokenization.FullTokenizer):
       for token, piece in zip(self.split_word(word), pieces, strict=True):
         length = len(piece.removesuffix(_END))
         places = list(itertools.islice(sources, length))
-        tokens.append(
-          tokenization.SourceToken(token, places[0][0], places[-1][1])
-        )
+        start, end = places[0][0], places[-1][1]
+        tokens.append(tokenization.SourceToken(token, start, end))
     return tokens

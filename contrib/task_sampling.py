@@ -96,9 +96,8 @@ def sample_tasks(
     )
   is_annealed = settings.schedule == "annealed"
   drawn = anneal(shares, num_steps) if is_annealed else shares
-  return TaskSchedule(
-    shares, by_step, draw_tasks(drawn, by_step, settings.seed)
-  )
+  draws = draw_tasks(drawn, by_step, settings.seed)
+  return TaskSchedule(shares, by_step, draws)
 
 
 def draw_tasks(

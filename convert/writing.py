@@ -163,9 +163,7 @@ def _check_representable(model, head, users) -> None:
   labels = len(model.values.get("output_bias", ()))
   expected = models.variables(model.config, head, labels)
   shapes = {name: value.shape for name, value in model.values.items()}
-  fitting.compare(
-    model.source, shapes, expected, lambda name: name in shapes, users
-  )
+  fitting.compare(model.source, shapes, expected, shapes.__contains__, users)
   if model.config.embedding_width != model.config.hidden_size:
     raise ValueError(
       "--output_format: transformers and KerasHub have no BERT with the "

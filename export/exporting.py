@@ -117,10 +117,8 @@ def in_memory(
   """Makes a model, or loads --output_dir; it answers as an export would."""
   trained = trained or trained_models.load_output_dir(folder, vocab_file)
   graph = signatures.Graph(trained, vocab_file)
-  card = _describe(graph, "saved_model")
-  return exported_model.ExportedModel(
-    folder, engine=GraphEngine(graph), card=card
-  )
+  engine, card = GraphEngine(graph), _describe(graph, "saved_model")
+  return exported_model.ExportedModel(folder, engine=engine, card=card)
 
 
 def _compare(graph, run) -> float:

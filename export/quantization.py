@@ -124,9 +124,8 @@ def _read_texts_and_labels(card, settings):
       settings.text_column, settings.text_pair_column, settings.label_column
     ),
   )
-  encode = classification.make_label_encoder(
-    card.labels, card.kind, settings.label_separator
-  )
+  names, separator = card.labels, settings.label_separator
+  encode = classification.make_label_encoder(names, card.kind, separator)
   takes_pairs = "text_pair" in card.inputs
   if takes_pairs and not task.has_text_pair:
     raise ValueError(

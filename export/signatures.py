@@ -122,9 +122,8 @@ def save(graph: Graph, folder: str) -> None:
   module = tf.Module()
   texts = answers.MAKERS[trained.kind].texts
   if "text_pair" in texts:
-    module.tokenizer = tf_tokenization.make_tokenizer(
-      graph.vocab_file, trained.do_lower_case
-    )
+    vocab_file, lowers = graph.vocab_file, trained.do_lower_case
+    module.tokenizer = tf_tokenization.make_tokenizer(vocab_file, lowers)
     serve = _make_string_server(graph, compute, module.tokenizer)
     names = texts if trained.has_text_pair else texts[:1]
     strings = [tf.TensorSpec([None], tf.string, name) for name in names]

@@ -101,9 +101,10 @@ class FillMask(answer_maker.AnswerMaker):
     for place in np.flatnonzero(output["positions"] >= 0):
       ids, shares = output["ids"][place], output["probabilities"][place]
       pairs = zip(ids.tolist(), shares.tolist(), strict=True)
-      masks.append(
-        [{"token": tokens.get(i, ""), "probability": x} for i, x in pairs]
-      )
+      guesses = [
+        {"token": tokens.get(i, ""), "probability": x} for i, x in pairs
+      ]
+      masks.append(guesses)
     return {"masks": masks}
 
 
@@ -121,9 +122,8 @@ class MultipleChoice(answer_maker.AnswerMaker):
     if not context and not question:
       raise ValueError("neither a context nor a question")
     example = multiple_choice.Example("", context, question, choices, None, "")
-    [feature] = multiple_choice.make_features(
-      [example], self._tokenizer, self.card.max_seq_length
-    )
+    most = self.card.max_seq_length
+    [feature] = multiple_choice.make_features([example], self._tokenizer, most)
     rows = map(answer_maker.make_row, feature.input_ids, feature.segment_ids)
     return answer_maker.Encoded(list(rows), feature.was_cut, choices)
 
@@ -178,9 +178,8 @@ class Tagging(answer_maker.AnswerMaker):
       output["logits"][: len(mask)][mask]
       for output, mask in zip(outputs, masks, strict=True)
     ]
-    shares = classification_results.probabilities(
-      np.concatenate(of_words), "single_label"
-    )
+    logits = np.concatenate(of_words)
+    shares = classification_results.probabilities(logits, "single_label")
     labels = [self.card.labels[number] for number in shares.argmax(-1)]
     certainty = shares.max(-1)
 
@@ -248,9 +247,8 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     )
 
   def _encode(self, texts):
-    question = squad.Question(
-      "", texts["question"], texts["context"], None, "context"
-    )
+    asked, context = texts["question"], texts["context"]
+    question = squad.Question("", asked, context, None, "context")
     [(document, _)] = self._maker.documents([question])
     _ = document.first_tokens  # An error is of this request alone.
     query, windows, was_cut = self._maker.windows(document, question)

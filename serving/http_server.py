@@ -233,9 +233,8 @@ class Application:
   def _attend(self, environ):
     content = _read_json(environ)
     request = self._model.maker.encode(content)
-    return self._model.attend(
-      request, content.get("layer"), content.get("head")
-    )
+    layer, head = content.get("layer"), content.get("head")
+    return self._model.attend(request, layer, head)
 
 
 @functools.cache

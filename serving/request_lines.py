@@ -43,9 +43,8 @@ def read(
   if format == "auto":
     format = _guess_format(path, names)
   has_columns = format == "tsv" and answer_maker.CHOICES not in names
-  columns = list(
-    filter(None, (settings.text_column, settings.text_pair_column))
-  )
+  given = settings.text_column, settings.text_pair_column
+  columns = list(filter(None, given))
   if (columns or settings.header != "auto") and not has_columns:
     raise ValueError(
       f"{path}: --text_column, --text_pair_column and --header are for TSV "
