@@ -102,10 +102,10 @@ def main() -> None:
   data = read_data(settings, config, *kind)
   with pretraining_run.open_run(settings, config, data, strategy) as run:
     with strategy.scope():
-      create_model, losses, teacher = pretraining_teacher.open(
+      create_model, losses, teacher, lesson = pretraining_teacher.open(
         settings, config, heads.PretrainingModel, loss_fn
       )
-    run.make_model(create_model, compare, teacher)
+    run.make_model(create_model, compare, lesson)
     # Unused weights must not decay.
     if settings.teacher_only:
       run.model.heads.trainable = False
@@ -126,7 +126,7 @@ def main() -> None:
       watch, is_causal = None, encoder_table.is_causal(config)
       if run.is_chief and not (settings.teacher_only or is_causal):
         watch = loss_watch.watch(data, settings)
-      run.train(losses, evaluate_at, watch)
+      run.train(losses, evaluate_at, watch, teacher)
     if settings.do_eval:
       scores = evaluate_at(run.step)
       if run.is_chief:

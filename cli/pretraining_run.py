@@ -49,12 +49,12 @@ class Run(training_run.TrainingRun):
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
     predict: Callable[..., dict[str, tf.Tensor]],
-    teacher: Any = None,
+    lesson: Any = None,
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
-    `create_model` takes config and Keras dtype policy; `teacher` is what says
-    what the training learns from another model.
+    `create_model` takes config and Keras dtype policy; `lesson` is what says
+    what the training learns from a teacher.
     """
     settings, dtype = self.settings, self.settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
@@ -65,7 +65,7 @@ class Run(training_run.TrainingRun):
       self.step = output_folder.load_trained_weights(settings, self.model)
     if settings.do_train:
       flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
-      flags["teacher"] = teacher
+      flags["teacher"] = lesson
       self.phase = same_run.enter_phase(
         self.folder,
         self.step,
@@ -81,6 +81,7 @@ class Run(training_run.TrainingRun):
     loss_fn: training_plan.LossFn,
     evaluate: Callable[[int], Mapping[str, float]],
     watch: Any = None,
+    teacher: keras.Layer | None = None,
   ) -> None:
     """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
     settings, num_steps = self.settings, self.settings.num_train_steps
@@ -95,7 +96,7 @@ class Run(training_run.TrainingRun):
       settings, settings.num_train_steps, phase=self.phase, watch=watch
     )
     task = training_plan.TrainingTask(
-      self.model, optimizer, loss_fn, self.data.source, plan
+      self.model, optimizer, loss_fn, self.data.source, plan, teacher
     )
     self.step, signal = loop.train(self.strategy, {"": task}, plan, evaluate)
     self.data.check_unchanged()

@@ -20,22 +20,25 @@ def open(
   config: modeling.EncoderConfig,
   create_model: Callable[..., heads.PretrainingModel],
   loss_fn: training_plan.LossFn,
-) -> tuple[Callable[..., heads.PretrainingModel], training_plan.LossFn, Any]:
+) -> tuple[
+  Callable[..., heads.PretrainingModel], training_plan.LossFn, Any, Any
+]:
   """Loads --teacher, if a training has one.
 
-  Returns what makes the model, its losses, and what a resumed run must have the
-  same; without a teacher the two that are given, and None. A ValueError says
-  that it cannot be loaded or compared, or that flags contradict each other.
+  Returns what makes the model, its losses, the teacher, and what a resumed run
+  must have the same; without one the two that are given, and None twice. A
+  ValueError says that it cannot be loaded or compared, or that flags contradict
+  each other.
   """
   if not settings.teacher:
     if given := settings.given & pretraining.TEACHER_FLAGS:
       raise ValueError(f"--{min(given)} needs --teacher")
-    return create_model, loss_fn, None
+    return create_model, loss_fn, None, None
   alone, with_vectors = settings.teacher_only, settings.teacher_vectors
   if alone and (settings.do_eval or settings.eval_every_steps):
     raise ValueError("--teacher_only=true: it guesses no words to evaluate")
   if not settings.do_train:
-    return create_model, loss_fn, None
+    return create_model, loss_fn, None, None
   path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
   folder = model_folder.open(path)
   teacher, _ = model_folder.make_encoder(folder, settings.compute_dtype)
@@ -59,6 +62,7 @@ def open(
   return (
     create_model,
     relations.add_teacher(None if alone else loss_fn, teacher, num_heads),
+    teacher,
     [digest, f"{num_heads} heads", f"{alone=}", f"{with_vectors=}"],
   )
 

@@ -12,6 +12,10 @@ c bytes per number of the compute dtype:
   kept        values of the forward pass for the backward pass
   working     temporary values, the larger of those of the head and of a layer
 
+A teacher of R heads that runs in every update needs its weights and working
+values, and for the relations that are compared 48 bytes of each pair of tokens
+and head.
+
 Gradient checkpointing needs less: Chen et al., "Training Deep Nets with
 Sublinear Memory Cost", https://arxiv.org/abs/1604.06174, section 4.1: only the
 input of each encoder layer is kept for the backward pass, which recomputes the
@@ -76,7 +80,7 @@ def size_of_update(
   predictions, parts = 0, plan.gradient_accumulation_steps
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1] or 0
-  elif "masked_lm_positions" in model.input_names:
+  elif "masked_lm_positions" in model.input_names and not task.teacher:
     predictions = plan.max_seq_length - 1  # A causal model's: all but [CLS].
   return UpdateSize(
     parameters=sum(math.prod(v.shape) for v in model.variables),
@@ -121,10 +125,24 @@ def estimate(
   return runtime + replicas * of_replica
 
 
+def estimate_teacher(
+  teacher: Any, size: UpdateSize, replicas: int = 1
+) -> float:
+  """Returns the bytes that a BERT takes that teaches in such updates."""
+  forward = {"trained": 0, "trained_layers": 0, "predictions": 0}
+  size = size._replace(
+    parameters=teacher.count_params(), recompute=False, **forward
+  )
+  pairs = size.sequences * size.length**2 * teacher.config.num_attention_heads
+  alone = estimate(teacher.config, size, replicas) - _RUNTIME
+  return alone + replicas * 48 * pairs
+
+
 def report(
   config: modeling.BertConfig,
   size: UpdateSize,
   strategy: tf.distribute.Strategy,
+  teacher: Any = None,
 ) -> str:
   """Describes the memory needed and available; warns if it is too little."""
   replicas = 1  # Those that share memory: a GPU has its own.
@@ -132,6 +150,8 @@ def report(
   if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
     replicas = len(strategy.extended.worker_devices)
   needed = estimate(config, size, replicas)
+  if teacher:
+    needed += estimate_teacher(teacher, size, replicas)
   line = (
     f"memory: about {needed / GIGABYTE:,.1f} GB, for {size.sequences} x "
     f"{size.length} tokens at a time"

@@ -88,6 +88,7 @@ class TrainingTask(NamedTuple):
   loss_fn: LossFn
   source: training_input.TrainingInput
   plan: TrainingPlan
+  teacher: keras.Layer | None = None  # An encoder that runs in every update.
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None
 

@@ -1,5 +1,6 @@
 """The memory of training: the estimate, and errors if it is too little."""
 
+import dataclasses
 import math
 import os
 import re
@@ -99,6 +100,17 @@ def test_a_warning_names_the_flags_only_if_there_is_too_little(
   assert memory.report(CONFIG, SIZE, strategy) == (
     "memory: about 0.8 GB, for 2 x 16 tokens at a time" + end
   )
+
+
+def test_a_teacher_takes_its_weights_and_what_is_compared():
+  config = dataclasses.replace(CONFIG, num_hidden_layers=3)
+  teacher = modeling.BertModel(config)
+  weights = 4 * teacher.count_params()
+  hidden = 2 * 16 * 8 * (9 + 4)
+  pairs = 2 * 16 * 16 * 2
+  expected = 3 * 8 * 2**20 + weights + hidden + 16 * pairs + 48 * pairs
+  size = SIZE._replace(predictions=40, recompute=True)
+  assert memory.estimate_teacher(teacher, size) == expected
 
 
 def test_available_memory_is_a_part_of_the_machines():
