@@ -4,7 +4,8 @@
 
 corpus.txt has IMDB's unlabelled reviews, novels, encyclopedia articles and the
 paragraphs of SQuAD's training articles, as documents in a drawn order; of
-every 500 documents one is in held_out.txt instead.
+every 500 documents one is in held_out.txt instead. pairs.txt has the sentences
+of GLUE's training sets, without their labels, a row a document.
 """
 
 import argparse
@@ -19,6 +20,17 @@ import contest
 
 HELD_OUT = 500  # One document of so many.
 SENTENCE_END = re.compile(r"""(?<=[.!?]) (?=[A-Z"'(])""")
+# Columns of the text in GLUE's training files.
+GLUE = {
+  "MNLI/train.tsv": (8, 9),
+  "QQP/train.tsv": (3, 4),
+  "QNLI/train_subset.tsv": (1, 2),
+  "STS-B/train.tsv": (7, 8),
+  "MRPC/train.tsv": (3, 4),
+  "RTE/train.tsv": (1, 2),
+  "SST-2/train.tsv": (0,),
+  "CoLA/train.tsv": (3,),
+}
 
 
 def split_sentences(paragraph: str) -> str:
@@ -39,6 +51,14 @@ def read_texts(data: pathlib.Path) -> Iterator[str]:
   yield "\n\n".join(map(split_sentences, paragraphs))
 
 
+def read_pairs(data: pathlib.Path) -> Iterator[str]:
+  """Yields the rows of GLUE's training sets, each with its texts on lines."""
+  for name, columns in GLUE.items():
+    lines = (data / "glue" / name).read_text("utf-8-sig").split("\n")
+    for line in filter(None, lines[name != "CoLA/train.tsv" :]):
+      yield "\n".join(line.split("\t")[column] for column in columns)
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--output_dir", type=pathlib.Path, required=True)
@@ -56,6 +76,7 @@ def main() -> None:
   parts = {
     "held_out": documents[::HELD_OUT],
     "corpus": [d for i, d in enumerate(documents) if i % HELD_OUT],
+    "pairs": list(dict.fromkeys(read_pairs(contest.DATA))),
   }
   folder.mkdir(parents=True, exist_ok=True)
   for name, part in parts.items():

