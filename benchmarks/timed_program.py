@@ -177,10 +177,10 @@ class PeerRun(TimedRun):
       optimizer.zero_grad()
       if plan.is_due(step, plan.eval_every_steps):
         history.add(step, fine_tuning.name_for_evaluation(evaluate()))
-        if history.best.step == step:
+        if history.best == step:
           best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
-    self.step, self.score = history.best.step, history.summary()
+    self.step, self.score = history.best, history.summary()
 
   def batches(self, plan):
     """Yields the batches that ours trains on, in their order."""

@@ -164,7 +164,8 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   there.
   """
   spec = records.pretraining_spec(**LENGTHS)
-  limits = records.pretraining_limits(LENGTHS["max_seq_length"], VOCAB_SIZE, 2)
+  config = checkpoints.read_config(str(folder / "bert_config.json"))
+  limits = records.pretraining_limits(LENGTHS["max_seq_length"], config)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   train, evaluation = (
     loss_watch.sample([str(folder / name)], parse, most=2**62)[1]
@@ -208,7 +209,7 @@ def print_table(before, after, baseline) -> None:
 
 
 def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
   parser.add_argument("--output_dir", default="demo_output", type=pathlib.Path)
   parser.add_argument("--num_train_steps", default=2500, type=int)
   config = ROOT / "configs" / "bert_tiny.json"

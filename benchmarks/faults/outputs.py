@@ -48,7 +48,10 @@ class Disk:
       shutil.copyfile(path, self._content(path.stat().st_ino))
       return
     names = {entry.name: entry.inode() for entry in os.scandir(path)}
-    self._listing(path).write_text(json.dumps(names))
+    # At once: it may be read while it is written.
+    written = self._listing(path).with_suffix(".new")
+    written.write_text(json.dumps(names))
+    written.replace(self._listing(path))
 
   def cut_power(self, out: pathlib.Path) -> None:
     """Leaves of a folder only what was synced: names, and their contents."""
