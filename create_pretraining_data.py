@@ -72,7 +72,7 @@ def main() -> None:
       print(f"{outputs[0]} is there: delete it to make it again")
       return
   pretraining.warn_of_few_predictions(settings)
-  vocabulary = pretraining.read_vocabulary(settings)
+  vocabulary = pretraining.read_vocabulary(settings, settings.do_lower_case)
   text = files.Text(inputs)
   show = functools.partial(progress.Progress(1).print_part, "making records")
   blocks = pretraining_data.make_blocks(

@@ -115,10 +115,14 @@ def main() -> None:
 
     def evaluate_at(step):
       if step not in run.scores:  # The last one is requested twice.
-        found = pretraining_data.evaluate(run.predictor, data, settings)
-        run.scores[step] = found[1]
+        rows, scores = pretraining_data.evaluate(run.predictor, data, settings)
+        run.scores[step] = scores
         run.add_section(
-          "Evaluation", pretraining_data.describe, *found, settings.vocab_file
+          "Evaluation",
+          pretraining_data.describe,
+          rows,
+          scores,
+          settings.vocab_file,
         )
       return run.scores[step]
 

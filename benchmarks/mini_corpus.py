@@ -55,7 +55,9 @@ def read_pairs(data: pathlib.Path) -> Iterator[str]:
   """Yields the rows of GLUE's training sets, each with its texts on lines."""
   for name, columns in GLUE.items():
     lines = (data / "glue" / name).read_text("utf-8-sig").split("\n")
-    for line in filter(None, lines[name != "CoLA/train.tsv" :]):
+    if name != "CoLA/train.tsv":  # It has no header.
+      del lines[0]
+    for line in filter(None, lines):
       yield "\n".join(line.split("\t")[column] for column in columns)
 
 

@@ -183,12 +183,12 @@ def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
 
 
 def read_vocabulary(
-  settings: Any, encode_id: Callable[[int], Any] = record_writer.encode_integer
+  settings: Any,
+  do_lower_case: bool = True,
+  encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads its vocabulary; see `make_vocabulary`."""
   vocab_file = settings.vocab_file
-  # Records, which are masked later, have no text whose case matters.
-  do_lower_case = getattr(settings, "do_lower_case", True)
   tokenizer = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
   if settings.do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(

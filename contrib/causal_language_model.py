@@ -1,6 +1,7 @@
 """A causal language model of lines of text as a task of run_multitask.py."""
 
 from collections.abc import Iterator, Mapping
+import functools
 import math
 from typing import NamedTuple
 
@@ -66,6 +67,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     predict=compare,
     make_loss=lambda run: loss_fn,
     evaluate=evaluate,
+    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
   )
 
 

@@ -1,6 +1,7 @@
 """A masked language model as a task of run_multitask.py."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 from cli import fine_tuning, model_folder, program, shared_flags
@@ -62,7 +63,8 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def evaluate(run):
     found = run.data.train.found
-    return pretraining_data.evaluate(run.predictor, found, settings)[1]
+    _, scores = pretraining_data.evaluate(run.predictor, found, settings)
+    return scores
 
   return shared_tasks.SharedTask(
     settings=settings,
@@ -74,5 +76,6 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     predict=run_pretraining.compare,
     make_loss=lambda run: run_pretraining.loss_fn,
     evaluate=evaluate,
+    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
     source=lambda run: run.data.train.found.source,
   )

@@ -31,7 +31,6 @@ class SharedTask(NamedTuple):
   predict: Callable[..., dict[str, tf.Tensor]]
   make_loss: Callable[[fine_tuning.Run], training_plan.LossFn]
   evaluate: Callable[[fine_tuning.Run], Mapping[str, float]]  # Scores by name.
-  # Instead of writing the scores alone.
   write_evaluation: Callable[[fine_tuning.Run], Any] | None = None
   write_predictions: Callable[[fine_tuning.Run], Any] | None = None
   max_score: float = 1.0  # SQuAD's scores are percentages.
@@ -50,15 +49,20 @@ class SharedTask(NamedTuple):
 
   def finish(self, run: fine_tuning.Run) -> None:
     """Evaluates and predicts as flags say."""
-    evaluates = getattr(self.settings, "do_eval", False)  # SQuAD has no flag.
-    if evaluates and self.write_evaluation:
+    if self.write_evaluation and self.settings.do_eval:
       self.write_evaluation(run)
-    elif evaluates:
-      scores = self.evaluate(run)  # On all workers; the chief writes.
-      if run.is_chief:
-        run.write_eval_results(scores)
     if self.write_predictions and self.settings.do_predict:
       self.write_predictions(run)
+
+
+def write_scores(
+  evaluate: Callable[[fine_tuning.Run], Mapping[str, float]],
+  run: fine_tuning.Run,
+) -> None:
+  """Evaluates, and writes the scores and nothing else."""
+  scores = evaluate(run)  # On all workers; the chief writes.
+  if run.is_chief:
+    run.write_eval_results(scores)
 
 
 def prepare_classifier(
