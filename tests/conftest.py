@@ -8,11 +8,14 @@ given `--hypothesis-profile=deep`.
 import gc
 import os
 
+import absl.app
 import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 collect_ignore = ["helpers", "fixtures"]  # They have no examples to run.
+# It would send the stack of a crash to where a test's output goes, unseen.
+absl.app.faulthandler = None
 
 
 def pytest_configure(config):

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-import signal
+import subprocess
 import sys
 from unittest import mock
 
@@ -10,6 +10,7 @@ import loky
 import pytest
 
 from data import worker_processes
+import paths
 
 # Makes the function text -> text.split(",").
 MAKE_SPLIT = functools.partial(operator.methodcaller, "split", ",")
@@ -81,19 +82,41 @@ def test_errors_of_the_function_are_raised_here(num_processes, make, error):
     list(worker_processes.map_in_order(make, [3], num_processes))
 
 
-def test_ctrl_c_waits_until_the_workers_are_started(monkeypatch):
-  submit, submitted = loky.ProcessPoolExecutor.submit, []
+# In a process of its own, as users have it: one that had run thousands of tests
+# and sent itself this signal died of a segmentation fault once, for a reason
+# that 3,000 more trials did not show.
+INTERRUPTED = """
+import functools, operator, signal
+import loky
+from data import worker_processes
 
-  def interrupt(pool, *arguments):
-    signal.raise_signal(signal.SIGINT)
-    submitted.append(submit(pool, *arguments))
-    return submitted[0]
+submit = loky.ProcessPoolExecutor.submit
 
-  monkeypatch.setattr(loky.ProcessPoolExecutor, "submit", interrupt)
-  before = signal.signal(signal.SIGINT, signal.default_int_handler)
-  try:
-    with pytest.raises(KeyboardInterrupt):
-      list(worker_processes.map_in_order(MAKE_SPLIT, ["a"], 2))
-  finally:
-    signal.signal(signal.SIGINT, before)
-  assert submitted
+def interrupt(*arguments):
+  signal.raise_signal(signal.SIGINT)
+  future = submit(*arguments)
+  print("submitted")
+  return future
+
+loky.ProcessPoolExecutor.submit = interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+  list(worker_processes.map_in_order(
+    functools.partial(operator.methodcaller, "split", ","), ["a"], 2))
+except KeyboardInterrupt:
+  print("interrupted")
+"""
+
+
+def test_ctrl_c_waits_until_the_workers_are_started():
+  done = subprocess.run(
+    [sys.executable, "-c", INTERRUPTED],
+    cwd=paths.ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert (done.returncode, done.stdout, done.stderr) == (
+    0,
+    "submitted\ninterrupted\n",
+    "",
+  )
