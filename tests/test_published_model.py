@@ -34,12 +34,12 @@ def test_it_is_small_and_says_what_it_is():
     "bert_model.ckpt.index",
     "vocab.txt",
   ]
-  assert sum(names.values()) < 12_000_000
+  assert sum(names.values()) < 16_000_000
   card = (FOLDER / "README.md").read_text(encoding="utf-8")
-  for source in ("IMDB", "Gutenberg", "WikiText-2", "SQuAD"):
+  for source in ("IMDB", "Gutenberg", "WikiText-2", "SQuAD", "GLUE"):
     assert source in card
   encoder = bert.load_encoder(str(FOLDER))
-  assert encoder.count_params() == 5_404_928
+  assert encoder.count_params() == 7_230_720
   values = checkpoints.read(str(FOLDER / "bert_model.ckpt"))
   assert all(v.dtype == np.float16 and np.isfinite(v).all() for _, v in values)
 
@@ -49,7 +49,7 @@ def test_words_that_it_has_learned(tmp_path, precision):
   words = {
     "it was a complete waste of [MASK] .": "time",
     "she was born in 1972 in new [MASK] .": "york",
-    "this is the [MASK] movie i have ever seen .": "worst",
+    "this is the [MASK] movie i have ever seen .": "best",
   }
   items = run(tmp_path, words, precision=precision)
   best = [item["masks"][0][0]["token"] for item in items]
