@@ -200,7 +200,7 @@ def find_shards(
     if not re.fullmatch(rf"[\w.-]+{re.escape(ending)}", name):
       raise ValueError(f"{index}: {name!r:.80} is not the name of a shard")
     if not files.exists(os.path.join(folder, name)):
-      raise ValueError(f"{index}: {name} is missing in the folder")
+      raise ValueError(f"{index}: {name:.80} is missing in the folder")
   return {os.path.join(folder, name): shards[name] for name in sorted(shards)}
 
 

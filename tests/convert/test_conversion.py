@@ -535,6 +535,10 @@ def make_pickle(folder):
     ),
     (make_float8, "model.safetensors: 'x' holds F8_E4M3; expected F32, F16 or"),
     (make_index({}), "model.safetensors.index.json: has no weight_map"),
+    (
+      make_index({"x": "9" * 5000 + ".safetensors"}),
+      f"model.safetensors.index.json: {'9' * 80} is missing in the folder",
+    ),
     (write("vocab.txt", b"[PAD]\n\xff\n"), "vocab.txt: byte offset 6: not UTF"),
     (tokenize(type="BPE"), "tokenizer.json: does not hold the vocabulary of a"),
     (tokenize(continuing_subword_prefix="@@"), "type WordPiece with the pref"),
