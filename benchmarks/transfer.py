@@ -27,15 +27,6 @@ from typing import Any, NamedTuple
 import contest
 
 SHOWN_EPOCHS = (1, 2, 4, 8)
-# What a BiLSTM on a frozen BERT is given (table 7 of BERT's paper).
-FEATURES = {
-  "embeddings": "0",
-  "second-to-last": "-2",
-  "last": "-1",
-  "sum-of-last-4": "mix,-4,-3,-2,-1",
-  "last-4": "-4,-3,-2,-1",
-  "sum-of-all": "mix",
-}
 Flags = dict[str, Any]
 
 
@@ -80,13 +71,6 @@ def answered(train: pathlib.Path, dev: pathlib.Path) -> Task:
 def make_tasks(written: pathlib.Path) -> dict[str, Task]:
   """Returns the tasks by name; a folder holds what `WRITERS` write."""
   squad = contest.DATA / "squad"
-  conll = "eng.train", "eng.testa", "eng.testb"
-  on_features = {
-    f"conll-{name}": tagged(
-      *conll, feature_based="true", feature_layers=layers, lstm_size=256
-    )
-    for name, layers in FEATURES.items()
-  }
   return {
     "mrpc": glue("MRPC"),
     "rte": glue("RTE"),
@@ -105,8 +89,7 @@ def make_tasks(written: pathlib.Path) -> dict[str, Task]:
     "chnsenticorp": classified(
       contest.DATA / "chnsenticorp" / "test.tsv", text_column="text_a"
     ),
-    "conll": tagged(*conll),
-    **on_features,
+    "conll": tagged("eng.train", "eng.testa", "eng.testb"),
     "resume": tagged(
       *(f"resume_zh/{part}.char.bmes" for part in ("train", "dev", "test"))
     ),
