@@ -187,7 +187,7 @@ def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
   (tmp_path / "dev.tsv").write_text("label\ttext\n" + "pos\tgood\n" * 3)
   flags = {"data_dir": tmp_path, "num_train_epochs": 1, "do_train": True}
   result = run(tmp_path, eval_every_steps=1, **flags)
-  assert "same prediction; it can help to lower --learning_rate" in (
+  assert "same prediction; it can help to pass --bias_correction" in (
     result.stderr
   )
 
