@@ -183,9 +183,8 @@ def warn_if_collapsed(scores: Scores) -> None:
   """Warns of a model that ignores its input, with possible remedies."""
   if scores.is_collapsed:
     progress.note(
-      "collapsed: every example gets the same prediction; it can help to pass "
-      "--bias_correction, to lower --learning_rate, to raise "
-      "--warmup_proportion or --num_train_epochs, or to try other --seeds"
+      "collapsed: every example gets the same prediction; "
+      f"{metrics.COLLAPSE_CURES}"
     )
 
 

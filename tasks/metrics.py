@@ -18,6 +18,11 @@ from data import files
 # million cells, almost all of them 0.
 LARGEST_MATRIX = 200
 AVERAGES = ("macro", "micro", "weighted")
+# What to try if a model gives every example the same prediction.
+COLLAPSE_CURES = (
+  "it can help to pass --bias_correction, to lower --learning_rate, to raise "
+  "--warmup_proportion or --num_train_epochs, or to take another --seed"
+)
 
 
 def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:

@@ -74,9 +74,7 @@ def warn_if_collapsed(
     text = texts.pop()
     given = f"the answer {text!r}" if text else "no answer"
     progress.note(
-      f"collapsed: every question gets {given}; it can help to pass "
-      "--bias_correction, to lower --learning_rate, to raise "
-      "--num_train_epochs or to take another --seed"
+      f"collapsed: every question gets {given}; {metrics.COLLAPSE_CURES}"
     )
 
 
