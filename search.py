@@ -150,7 +150,8 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
     "sha256": files.hash_file(text),
     "probe": encode(model, [_PROBE])[0].tolist(),
   }
-  if files.exists(path):
+  parts = settings.index_file, f"{settings.index_file}.part"
+  if files.exists(path) and any(map(files.exists, parts)):
     found = files.read_json(path)
     check(settings.index_file, found, record)
     record = found

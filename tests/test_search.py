@@ -188,6 +188,11 @@ def test_an_index_of_another_model_or_text_is_refused(encoder, here):
   (here / "i.npy.json").unlink()
   with pytest.raises(ValueError, match="i.npy: lacks .*i.npy.json"):
     run(here, model)
+  # Removed, the index is made anew, though what described it is there.
+  (here / "i.npy").unlink()
+  (here / "i.npy.json").write_text(json.dumps(wide))
+  run(here, model)
+  assert json.loads((here / "i.npy.json").read_text())["lines"] == 5
 
 
 def test_damaged_files_and_models_of_another_task(encoder, here, tmp_path):
