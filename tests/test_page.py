@@ -59,6 +59,20 @@ def answered(page):
   return page.wait("document.querySelector('#note').textContent")
 
 
+def test_a_driver_that_found_no_port_is_started_again(tmp_path, monkeypatch):
+  driver = tmp_path / "chromedriver"
+  driver.write_text(
+    "#!/bin/sh\n"
+    "mkdir tried 2> /dev/null && exit 1\n"
+    "echo ChromeDriver was started successfully on port 1234.\n"
+  )
+  driver.chmod(0o755)
+  monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+  monkeypatch.chdir(tmp_path)
+  process, port = browser.start_driver()
+  assert (process.wait(), port) == (0, 1234)
+
+
 ERROR = "document.querySelector('#error').textContent"
 
 

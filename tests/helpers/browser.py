@@ -16,16 +16,29 @@ def is_installed():
   return all(map(shutil.which, ("chromium", "chromedriver")))
 
 
+def start_driver():
+  """Starts chromedriver; returns its process and its port.
+
+  It takes a free port of IPv4 and then the same one of IPv6. If another process
+  has that one, it ends, and is started again.
+  """
+  for _ in range(5):
+    driver = subprocess.Popen(
+      ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
+    )
+    for line in driver.stdout:
+      if found := re.search(r"successfully on port (\d+)", line):
+        return driver, int(found[1])
+    driver.wait()
+  raise AssertionError("chromedriver found no port, five times")
+
+
 class Browser:
   """A page in a window of its own; use it in a `with` statement."""
 
   def __init__(self, url, width=1000, dark=False):
-    self._driver = subprocess.Popen(
-      ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
-    )
-    lines = iter(self._driver.stdout.readline, "")
-    found = (re.search(r"successfully on port (\d+)", line) for line in lines)
-    self._port, self._session = int(next(filter(None, found))[1]), ""
+    self._driver, self._port = start_driver()
+    self._session = ""
     options = (
       "headless=new no-sandbox disable-gpu disable-dev-shm-usage".split()
     )
