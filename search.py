@@ -150,8 +150,9 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
     "sha256": files.hash_file(text),
     "probe": encode(model, [_PROBE])[0].tolist(),
   }
-  parts = settings.index_file, f"{settings.index_file}.part"
-  if files.exists(path) and any(map(files.exists, parts)):
+  part = f"{settings.index_file}.part"
+  begun = files.exists(settings.index_file) or files.exists(part)
+  if begun and files.exists(path):
     found = files.read_json(path)
     check(settings.index_file, found, record)
     record = found
@@ -159,7 +160,7 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
     raise ValueError(f"{settings.index_file}: lacks {path}, which says of what")
   else:
     record["lines"] = sum(1 for _ in files.read_lines(text))
-    files.remove(f"{settings.index_file}.part")
+    files.remove(part)
     files.write_json(path, record)
   if not record["lines"]:
     raise ValueError(f"--input_file={text}: it is empty")
