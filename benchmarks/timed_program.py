@@ -90,9 +90,9 @@ class TimedRun(fine_tuning.Run):
 class PeerPredictor(prediction.Predictor):
   """Applies a program's function of a model to Hugging Face's."""
 
-  def __init__(self, model, predict, settings):
+  def __init__(self, model, predict, precision):
     self._peer, self._predict = model, predict
-    self._settings = settings
+    self._precision = precision
 
   def iterate(self, batches, total=0):
     self._peer.eval()
@@ -109,7 +109,7 @@ class PeerPredictor(prediction.Predictor):
     inputs = [torch.from_numpy(value.numpy()).long() for value in inputs]
     if type(self._peer).__name__.endswith("MultipleChoice"):
       inputs = [value[:, None] for value in inputs]  # One choice a question.
-    with torch.inference_mode(), autocast(self._settings):
+    with torch.inference_mode(), autocast(self._precision):
       output = self._peer(**name_inputs(self._peer, *inputs))
     if "logits" in output:
       return tf.constant(output.logits.float().numpy())
@@ -125,7 +125,7 @@ class PeerRun(TimedRun):
     import transformers
 
     problem = self.data.model_settings["problem"]
-    name, self.read_labels = PEERS[problem]
+    name, _ = PEERS[problem]
     is_span = problem == "question_answering"
     kind = getattr(transformers, f"BertFor{name}")
     torch.set_num_threads(os.cpu_count())
@@ -137,44 +137,26 @@ class PeerRun(TimedRun):
       if problem.endswith("label")
       else "regression",
     )
-    self.predictor = PeerPredictor(self.model, predict, self.settings)
+    self.predictor = PeerPredictor(self.model, predict, self.settings.precision)
 
   def identify_weights(self):
     return contest.PEER  # This run alone reads its thresholds.
 
   def run_training(self, loss_fn, evaluate):
-    import torch
-    import transformers
-
     settings, model = self.settings, self.model
     rows = self.data.train.rows_per_epoch
     plan = fine_tuning.make_plan(settings, rows / settings.train_batch_size)
-    steps = plan.num_train_steps
-    optimizer = make_optimizer(model, settings.learning_rate)
-    schedule = transformers.get_linear_schedule_with_warmup(
-      optimizer, int(steps * settings.warmup_proportion), steps
+    update = make_update(
+      model,
+      self.data.model_settings["problem"],
+      plan.num_train_steps,
+      settings.learning_rate,
+      settings.warmup_proportion,
+      settings.precision,
     )
-    metric = f"eval_{self.data.metric}"
-    history = model_selection.History(self.folder, metric)
+    history = model_selection.History(self.folder, f"eval_{self.data.metric}")
     for step, features in enumerate(self.batches(plan), 1):
-      batch = {
-        name: torch.from_numpy(value.numpy())
-        for name, value in features.items()
-      }
-      inputs = (batch[n].long() for n in heads.HeadModel.input_names)
-      labels = self.read_labels(batch)
-      labels = {
-        name: value if value.is_floating_point() else value.long()
-        for name, value in labels.items()
-      }
-      model.train()
-      with autocast(settings):
-        loss = model(**name_inputs(model, *inputs), **labels).loss
-      loss.backward()
-      torch.nn.utils.clip_grad_norm_(model.parameters(), optimization.CLIP_NORM)
-      optimizer.step()
-      schedule.step()
-      optimizer.zero_grad()
+      update(features)
       if plan.is_due(step, plan.eval_every_steps):
         history.add(step, fine_tuning.name_for_evaluation(evaluate()))
         if history.best == step:
@@ -196,11 +178,46 @@ class PeerRun(TimedRun):
     return features.batches(order, self.parser(data))
 
 
-def autocast(settings):
+def make_update(
+  model, problem, num_train_steps, learning_rate, warmup, precision
+):
+  """Returns the update of Hugging Face's examples: features to a loss."""
+  import torch
+  import transformers
+
+  _, read_labels = PEERS[problem]
+  optimizer = make_optimizer(model, learning_rate)
+  schedule = transformers.get_linear_schedule_with_warmup(
+    optimizer, int(num_train_steps * warmup), num_train_steps
+  )
+
+  def update(features):
+    batch = {
+      name: torch.from_numpy(value.numpy()) for name, value in features.items()
+    }
+    inputs = (batch[n].long() for n in heads.HeadModel.input_names)
+    labels = {
+      name: value if value.is_floating_point() else value.long()
+      for name, value in read_labels(batch).items()
+    }
+    model.train()
+    with autocast(precision):
+      loss = model(**name_inputs(model, *inputs), **labels).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), optimization.CLIP_NORM)
+    optimizer.step()
+    schedule.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+  return update
+
+
+def autocast(precision):
   """Computes in bfloat16 with --precision=bfloat16."""
   import torch
 
-  enabled = settings.precision == "bfloat16"
+  enabled = precision == "bfloat16"
   return torch.autocast("cpu", torch.bfloat16, enabled=enabled)
 
 
