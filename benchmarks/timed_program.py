@@ -122,21 +122,13 @@ class PeerRun(TimedRun):
 
   def make_model(self, create_model, predict):
     import torch
-    import transformers
 
-    problem = self.data.model_settings["problem"]
-    name, _ = PEERS[problem]
-    is_span = problem == "question_answering"
-    kind = getattr(transformers, f"BertFor{name}")
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(self.settings.seed)
-    self.model = kind.from_pretrained(
-      self.settings.model,
-      num_labels=2 if is_span else max(1, len(self.data.labels)),
-      problem_type=f"{problem}_classification"
-      if problem.endswith("label")
-      else "regression",
-    )
+    problem = self.data.model_settings["problem"]
+    is_span = problem == "question_answering"
+    num_labels = 2 if is_span else max(1, len(self.data.labels))
+    self.model = load_peer(self.settings.model, problem, num_labels)
     self.predictor = PeerPredictor(self.model, predict, self.settings.precision)
 
   def identify_weights(self):
@@ -176,6 +168,21 @@ class PeerRun(TimedRun):
     ]
     order = np.concatenate(orders)[:count].reshape(-1, size)
     return features.batches(order, self.parser(data))
+
+
+def load_peer(folder, problem, num_labels, **settings):
+  """Returns Hugging Face's model for a problem, with a folder's weights."""
+  import transformers
+
+  kind = getattr(transformers, f"BertFor{PEERS[problem][0]}")
+  return kind.from_pretrained(
+    folder,
+    num_labels=num_labels,
+    problem_type=f"{problem}_classification"
+    if problem.endswith("label")
+    else "regression",
+    **settings,
+  )
 
 
 def make_update(

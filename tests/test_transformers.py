@@ -1,4 +1,4 @@
-"""The outputs of transformers' classes are ours, whoever wrote the weights."""
+"""Outputs and training of transformers' classes are ours."""
 
 import functools
 import importlib
@@ -199,13 +199,6 @@ def test_a_pickle_is_refused_with_a_command_that_works(
   assert tf.reduce_any(values["bert/embeddings/word_embeddings"] != 0)
 
 
-def classifier_loss(problem):
-  weights = tf.ones([1 if problem == "regression" else LABELS])
-  return functools.partial(
-    run_classifier.loss_fn, problem=problem, class_weights=weights
-  )
-
-
 def draw_rows(problem):
   """Returns the features of rows of different lengths, with random labels."""
   source = np.random.default_rng(5)
@@ -233,17 +226,26 @@ def draw_rows(problem):
   return features | {"label_ids": labels, "label_mask": np.int32(known)}
 
 
-# The head and the loss of the program that trains it.
+def classifies(problem, num_labels):
+  loss_fn = functools.partial(
+    run_classifier.loss_fn, problem=problem, class_weights=tf.ones(num_labels)
+  )
+  return "classifier", heads.ClassifierModel, loss_fn, num_labels
+
+
+# The head's name and class, the loss of the program that trains it, the labels.
 TRAININGS = {
-  "single_label": ("classifier", classifier_loss("single_label")),
-  "multi_label": ("classifier", classifier_loss("multi_label")),
-  "regression": ("classifier", classifier_loss("regression")),
-  "tagging": ("tagging", run_tagging.loss_fn),
+  "single_label": classifies("single_label", LABELS),
+  "multi_label": classifies("multi_label", LABELS),
+  "regression": classifies("regression", 1),
+  "tagging": ("tagging", heads.TaggerModel, run_tagging.loss_fn, LABELS),
   "question_answering": (
     "question_answering",
+    lambda config, num_labels, dropout_rate: heads.SpanModel(config),
     functools.partial(
       run_squad.loss_fn, settings=types.SimpleNamespace(padding_competes=True)
     ),
+    2,
   ),
 }
 
@@ -259,27 +261,17 @@ def test_training_is_that_of_transformers(problem, tmp_path, monkeypatch):
   timed_program = importlib.import_module("timed_program")
   # The original's norm takes a repeated word's gradients one by one.
   monkeypatch.setattr(optimization, "CLIP_NORM", 1e9)
-  head, loss_fn = TRAININGS[problem]
-  kind, make_model, _ = CASES[head]
-  if head != "question_answering":
-    labels = 1 if problem == "regression" else LABELS
-    make_model = functools.partial(
-      make_model.func, num_labels=labels, dropout_rate=0.0
-    )
+  head, make_model, loss_fn, num_labels = TRAININGS[problem]
   # Their texts are padded to 16 tokens.
   sizes = SIZES | tiny.NO_DROPOUT | {"max_position_embeddings": 16}
   config = modeling.BertConfig(**sizes)
-  model = make_model(config)
+  model = make_model(config, num_labels=num_labels, dropout_rate=0.0)
   any_model.write_google(tmp_path / "ours", model, config)
   opened = any_model.read(tmp_path / "ours", head=head)
   writing.write("hugging_face", str(tmp_path / "theirs"), opened)
-  peer = class_of(kind).from_pretrained(
-    tmp_path / "theirs", classifier_dropout=0.0
+  peer = timed_program.load_peer(
+    tmp_path / "theirs", problem, num_labels, classifier_dropout=0.0
   )
-  peer.config.problem_type = {
-    "regression": "regression",
-    "multi_label": "multi_label_classification",
-  }.get(problem, "single_label_classification")
 
   rows, size = draw_rows(problem), 4
   update = timed_program.make_update(
