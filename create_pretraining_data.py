@@ -96,7 +96,7 @@ def main() -> None:
       statistics.append(block.statistics)
       show(text.part_read())
       del block  # Else it would stay while the next one is made.
-    total = pretraining_data.add_up(statistics, shape.next_sentence)
+    total = pretraining_data.add_up(statistics, shape)
   progress.clear()
   pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, records, start)
@@ -121,7 +121,7 @@ def _find_shard(settings: PretrainingDataSettings) -> int:
       f"{name}={shard}: expected a number from 0 to {count - 1}, as "
       f"--num_shards={count}"
     )
-  if "," in settings.output_file:
+  if count > 1 and "," in settings.output_file:
     raise ValueError(
       f"--output_file={settings.output_file}: --num_shards takes one name"
     )

@@ -217,6 +217,12 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
     f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
     f" {total.tokens / total.sentences:.1f} a sentence)"
   )
+  if total.documents_alone:
+    progress.note(
+      f"note: {total.documents_alone:,} of them made no records: random next "
+      "sentences need another document with tokens in the block of "
+      "--documents_per_block"
+    )
   truncated = total.truncated_pairs / records
   print(f"{records:,} records ({truncated:.1%} of them truncated)")
 

@@ -125,6 +125,7 @@ class Statistics(NamedTuple):
   tokens: int
   unknown_tokens: int
   truncated_pairs: int
+  documents_alone: int  # Left out: no other one of their block has tokens.
 
 
 class Block(NamedTuple):
@@ -217,8 +218,8 @@ def make_blocks(
 class BlockMaker(NamedTuple):
   """Makes the numbered blocks that it is called with, from nothing else.
 
-  Documents without tokens are left out. In a block that is left with one, next
-  sentences are its own; `add_up` refuses such a corpus.
+  Documents without tokens are left out. If only one document of a block is
+  left, it makes no pairs, because a random next sentence would be its own.
   """
 
   vocabulary: Vocabulary
@@ -235,7 +236,8 @@ class BlockMaker(NamedTuple):
     rng = Generator(f"{seed}, block {number}" if number else seed)
     rng.shuffle(tokenized)
     records, truncated = [], 0
-    total = settings.dupe_factor * len(tokenized)
+    is_alone = len(tokenized) == 1 and settings.next_sentence
+    total = 0 if is_alone else settings.dupe_factor * len(tokenized)
     for done in range(total):
       # The draws of pairs and masks take turns: no pair is made in advance.
       for pair in make_pairs(tokenized, done % len(tokenized), settings, rng):
@@ -251,12 +253,15 @@ class BlockMaker(NamedTuple):
       tokens=sum(map(len, kept)),
       unknown_tokens=sum(s.count(vocabulary.unknown) for s in kept),
       truncated_pairs=truncated,
+      documents_alone=1 if is_alone else 0,
     )
     return Block(records, statistics)
 
 
-def add_up(statistics: Iterable[Statistics], pairs: bool = True) -> Statistics:
-  """Adds up blocks; a ValueError if they have no document, or one for pairs."""
+def add_up(
+  statistics: Iterable[Statistics], settings: RecordSettings
+) -> Statistics:
+  """Adds up the counts of blocks; a ValueError if they made no record."""
   statistics = list(statistics)
   if not statistics:
     raise ValueError(
@@ -266,10 +271,14 @@ def add_up(statistics: Iterable[Statistics], pairs: bool = True) -> Statistics:
   total = Statistics(*map(sum, zip(*statistics, strict=True)))
   if not total.documents:
     raise ValueError("the input holds no text")
-  if total.documents == 1 and pairs:
+  if total.documents == total.documents_alone:
+    size = settings.documents_per_block
+    fault = "the input is one document"
+    if size:
+      fault = f"no block of --documents_per_block={size} holds two documents"
     raise ValueError(
-      "the input is one document; random next sentences need another: put a "
-      "blank line between documents, also where files end"
+      f"{fault}; random next sentences need another: put a blank line between "
+      "documents, also where files end"
     )
   return total
 

@@ -112,7 +112,7 @@ def _read_counters(result, settings) -> tuple[pretraining_data.Statistics, int]:
   records = counts.pop("records", 0)
   names = pretraining_data.Statistics._fields
   statistics = pretraining_data.Statistics(*(counts.get(n, 0) for n in names))
-  return pretraining_data.add_up([statistics], settings.next_sentence), records
+  return pretraining_data.add_up([statistics], settings), records
 
 
 @contextlib.contextmanager

@@ -122,6 +122,19 @@ def test_shards_of_array_jobs_are_the_records_of_one_process(
   assert again.stdout == f"{names[0]} is there: delete it to make it again\n"
 
 
+def test_one_job_may_have_a_number_and_write_several_files(folder):
+  done = run(shard_index=0, output_file="a,b")
+  assert (done.returncode, done.stderr) == (0, "")
+  assert records_in(folder / "a") and records_in(folder / "b")
+
+
+def test_documents_alone_in_their_blocks_are_counted(folder):
+  (folder / "text.txt").write_text("a b\n\n\u200b\n\nc d\n\ne f\n")
+  done = run(documents_per_block=2)
+  assert done.returncode == 0
+  assert done.stderr.startswith("note: 1 of them made no records: random next")
+
+
 def test_a_warning_of_few_predictions(folder):
   (folder / "text.txt").write_text("a b c\n\n" * 9 + "d e\n\nf z\n")
   done = run(max_predictions_per_seq=3)
@@ -157,7 +170,10 @@ def test_a_warning_of_few_predictions(folder):
     ({"dupe_factor": 0}, "--dupe_factor=0: expected"),
     ({"documents_per_block": 1}, "--documents_per_block=1: expected"),
     ({"documents_per_block": -1}, "--documents_per_block=-1: expected"),
-    ({"input_file": "one.txt", "documents_per_block": 4}, "is one document"),
+    (
+      {"input_file": "one.txt", "documents_per_block": 4},
+      "no block of --documents_per_block=4 holds two documents; random next",
+    ),
     ({"num_processes": 0}, "--num_processes=0: 0 is not a positive"),
     ({"num_processes": 2}, "--num_processes=2 needs --documents_per_block"),
     ({"num_shards": 2}, "--num_shards=2 needs --documents_per_block, say 100"),

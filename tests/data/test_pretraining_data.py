@@ -210,7 +210,7 @@ def test_a_record_is_packed_and_padded():
       ([2, *a, 3, *b, 3, 0, 0], [0] * 5 + [1] * 3 + [0] * 2),
       ([2, *b, 3, *a, 3, 0, 0], [0] * 4 + [1] * 4 + [0] * 2),
     )
-  assert block.statistics == (2, 2, 5, 0, 0)
+  assert block.statistics == (2, 2, 5, 0, 0, 0)
 
 
 def read(record):
@@ -259,7 +259,7 @@ def test_a_record_without_next_sentence(masks):
   )
   make = pretraining_data.BlockMaker(VOCABULARY, settings)
   block = make((0, [["a b", "c d"]]))  # One document is enough.
-  assert pretraining_data.add_up([block.statistics], False).documents == 1
+  assert pretraining_data.add_up([block.statistics], settings).documents == 1
   (values,) = map(read, block.records)
   if masks:
     assert values.pop("masked_lm_weights") == []  # Floats.
@@ -346,13 +346,24 @@ def test_documents_without_tokens_are_left_out():
   vocabulary = VOCABULARY._replace(tokenize=lambda t: tokens(t.strip("\x00")))
   block = pretraining_data.BlockMaker(vocabulary, SMALL)((0, corpus))
   assert block.statistics.documents == 2
-  # A block may be left with one document, or none, but not the input.
-  corpus = [["\x00"], ["a"], ["\x00"], ["\x00"], ["b"], ["b"]]
+
+
+def test_a_document_alone_in_its_block_makes_no_pairs():
+  corpus = [["\x00"], ["a b", "c"], ["\x00"], ["\x00"], ["b"], ["b"]]
+  vocabulary = VOCABULARY._replace(tokenize=lambda t: tokens(t.strip("\x00")))
   settings = dataclasses.replace(SMALL, documents_per_block=2)
   blocks = list(pretraining_data.make_blocks(corpus, vocabulary, settings))
   assert [block.statistics.documents for block in blocks] == [1, 0, 2]
-  with pytest.raises(ValueError, match="the input is one document"):
-    pretraining_data.add_up(block.statistics for block in blocks[:2])
+  assert [block.statistics.documents_alone for block in blocks] == [1, 0, 0]
+  assert [bool(block.records) for block in blocks] == [False, False, True]
+  counts = [block.statistics for block in blocks]
+  assert pretraining_data.add_up(counts, settings).documents_alone == 1
+  with pytest.raises(ValueError, match="_block=2 holds two documents; random"):
+    pretraining_data.add_up(counts[:2], settings)
+  # Rows of one sequence need no other document.
+  settings = dataclasses.replace(settings, next_sentence=False)
+  [first, *_] = pretraining_data.make_blocks(corpus, vocabulary, settings)
+  assert first.records and not first.statistics.documents_alone
 
 
 def test_a_vocabulary_without_special_tokens():
