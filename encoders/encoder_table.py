@@ -235,13 +235,18 @@ def find_encoder(name: str) -> EncoderClasses:
   """
   if isinstance(name, str) and name in ENCODERS:
     return ENCODERS[name]
+  module = None
   try:
     module = importlib.import_module(f"contrib.{name}")
-    return EncoderClasses(module.CONFIG_CLASS, module.MODEL_CLASS)
-  except (ImportError, AttributeError):
+  except ModuleNotFoundError as error:
+    # Another name is that of a module which contrib's module lacks.
+    if not f"contrib.{name}.".startswith(f"{error.name}."):
+      raise
+  if not hasattr(module, "CONFIG_CLASS"):
     raise ValueError(
       f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"
-    ) from None
+    )
+  return EncoderClasses(module.CONFIG_CLASS, module.MODEL_CLASS)
 
 
 def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:

@@ -3,6 +3,7 @@
 import functools
 import json
 import shutil
+import sys
 
 import keras
 import numpy as np
@@ -262,6 +263,8 @@ def test_a_file_without_encoder_type_is_of_a_transformer(tmp_path):
   [
     ({"encoder_type": "rnn"}, "known: transformer, text_cnn, bilstm"),
     ({"encoder_type": ["rnn"]}, "encoder_type is ['rnn']; known: transfor"),
+    ({"encoder_type": "gpt"}, "encoder_type is 'gpt'; known: transformer"),
+    ({"encoder_type": "a.b"}, "encoder_type is 'a.b'; known: transformer"),
     (
       TEXT_CNN | {"num_attention_heads": 2},
       "unknown keys: num_attention_heads",
@@ -284,3 +287,10 @@ def test_refuses(fields, message, tmp_path):
     checkpoints.read_config(str(path))
   assert str(caught.value).startswith(f"{path}: ")
   assert message in str(caught.value)
+
+
+def test_what_an_encoder_of_contrib_fails_to_import_is_named(monkeypatch):
+  monkeypatch.delitem(sys.modules, "contrib.variant", raising=False)
+  monkeypatch.setitem(sys.modules, "keras", None)
+  with pytest.raises(ImportError, match="import of keras halted"):
+    encoder_table.find_encoder("variant")
