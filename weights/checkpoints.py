@@ -93,6 +93,8 @@ def find_checkpoint(path: str) -> str:
     return newest if step is None else checkpoint_prefix(path, step)
   found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
   found += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
+  # What an interrupted `save` left was never a checkpoint.
+  found = [name for name in found if not name.endswith(_TEMPORARY + _INDEX)]
   if len(found) == 1:
     return found[0].removesuffix(".index")
   if found:
@@ -316,7 +318,12 @@ def choose_layers(weights: Weights, layers: Sequence[int]) -> Weights:
     found |= {name.replace(old, new): name for name in own}
   shapes = {name: weights.shapes[old] for name, old in found.items()}
   source = f"{source}, layers {', '.join(map(str, layers))}"
-  return Weights(source, shapes, lambda name: weights.read(found[name]))
+  return weights._replace(
+    source=source,
+    shapes=shapes,
+    read=lambda name: weights.read(found[name]),
+    unread=(),
+  )
 
 
 def check_masked_lm(weights: Weights, names: Iterable[str]) -> None:

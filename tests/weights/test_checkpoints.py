@@ -216,6 +216,22 @@ def test_says_what_is_not_a_checkpoint(name, message, tmp_path):
   assert message in str(caught.value)
 
 
+def test_what_a_killed_first_save_left_is_no_checkpoint(tmp_path):
+  prefix = write(tmp_path, a=1.0)
+  # Killed after the data got its name, before the index did.
+  (tmp_path / "model.ckpt-1.index").rename(
+    tmp_path / "model.ckpt-1.writing.index"
+  )
+  (tmp_path / "checkpoint").unlink()
+  with pytest.raises(ValueError, match="no checkpoint there; the folder holds"):
+    checkpoints.find_checkpoint(str(tmp_path))
+  assert checkpoints.latest_checkpoint(str(tmp_path)) is None
+  # Nor is it one of several.
+  (tmp_path / "bert_model.ckpt.index").write_bytes(b"")
+  found = checkpoints.find_checkpoint(str(tmp_path))
+  assert found == prefix.replace("model.ckpt-1", "bert_model.ckpt")
+
+
 @pytest.mark.parametrize("value", [[1, 2], 1.5, "text"])
 def test_steps_are_integers_and_weights_are_not(tmp_path, value):
   values = {"global_step": np.array(value), "a": np.array(3, np.int8)}
@@ -329,3 +345,19 @@ def test_what_a_reader_keeps_is_released_when_it_was_assigned():
   checkpoints.assign(weights, {"x": variable})
   assert variable.numpy().tolist() == [1.0, 2.0]
   assert kept == {}
+
+
+def test_chosen_layers_are_released_as_well():
+  released = []
+  weights = checkpoints.Weights(
+    "folder",
+    {"bert/encoder/layer_1/a": (1,), "cls/b": (1,)},
+    lambda name: np.float32([len(name)]),
+    ["other"],
+    lambda: released.append(True),
+  )
+  chosen = checkpoints.choose_layers(weights, [1])
+  assert (chosen.source, chosen.unread) == ("folder, layers 1", ())
+  variable = tf.Variable([0.0])
+  checkpoints.assign(chosen, {"bert/encoder/layer_0/a": variable})
+  assert variable.numpy().tolist() == [22.0] and released == [True]
