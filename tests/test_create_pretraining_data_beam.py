@@ -109,8 +109,8 @@ def test_the_summary_equals_that_of_the_plain_program(folder):
   ("changes", "message"),
   [
     ({"inputs": ["empty.txt"]}, "the input holds no text"),
-    ({"inputs": ["one.txt"]}, "the input is one document"),
-    ({"inputs": ["hidden.txt"]}, "the input is one document"),
+    ({"inputs": ["one.txt"]}, "=4 holds two documents; random"),
+    ({"inputs": ["hidden.txt"]}, "=4 holds two documents; random"),
     ({"inputs": ["1.txt", "latin.txt"]}, "latin.txt: byte offset 5: not UTF-8"),
     ({"inputs": ["cut.txt.gz"]}, "cut.txt.gz: damaged compressed file"),
     ({"inputs": ["gone.txt"]}, "gone.txt"),
