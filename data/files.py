@@ -155,9 +155,13 @@ def _join_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield last
 
 
-def hash_file(path: str) -> str:
-  """Returns the SHA-256 of a file's bytes in hexadecimal."""
-  digest = hashlib.sha256()
+def hash_file(path: str, digest: Any = None) -> str:
+  """Returns the hash of a file's bytes in hexadecimal.
+
+  `digest` is a hash of hashlib that has taken what comes before; default:
+  SHA-256, of nothing.
+  """
+  digest = digest or hashlib.sha256()
   with open_bytes(path) as file:
     while block := file.read(1 << 20):
       digest.update(block)

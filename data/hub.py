@@ -3,19 +3,21 @@
 What is fetched cannot run code: numbers, vocabularies and JSON.
 """
 
+from collections.abc import Sequence
+import contextlib
 import functools
-import glob
+import hashlib
 import logging
 import os
 import re
-import time
 
 from data import files, imports, label_files, text_vectors
 
 RECORD = "hub_model.json"  # In an output folder: the model its run began with.
 # Config, tokens, and how vectors or the answers of a trained model are made.
 _SMALL_FILES = [
-  *"config.json bert_config.json vocab.txt vocab.model tokenizer.json".split(),
+  *"config.json bert_config.json vocab.txt vocab.model vocab.words".split(),
+  *"encoder_bpe_40000.json vocab_40000.bpe tokenizer.json".split(),
   *"tokenizer_config.json added_tokens.json labels.txt settings.json".split(),
   *text_vectors.FILES,
   "prediction.json",
@@ -25,7 +27,9 @@ _SMALL_FILES = [
 # A repository is fetched with the first of these kinds that it has.
 _WEIGHTS = (
   ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
-  ("checkpoint", "*.index", "*.data-*-of-*", "best/checkpoint"),  # Google's.
+  # Google's. A star also stands for a slash, as in best/model.ckpt-9.index.
+  ("checkpoint", "*.index", "*.data-*-of-*", "best/checkpoint"),
+  ("params_shapes.json", "params_*.npy"),  # GPT-1's.
 )
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
 _CACHED = r".*/models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})(?:/$)?"
@@ -51,7 +55,8 @@ def find(path: str, flag: str = "") -> str:
   logging.getLogger("httpx2").setLevel(logging.WARNING)  # Else absl shows it.
   try:
     return _fetch(*match.groups())
-  except (OSError, errors.HTTPError, ValueError) as error:
+  # The client asserts that an answer names the commit of a revision.
+  except (OSError, errors.HTTPError, ValueError, AssertionError) as error:
     fault = _describe(error, path, match[1])
     raise ValueError(f"{flag}{path}: {fault}") from None
 
@@ -66,8 +71,8 @@ def _fetch(repository: str, revision: str | None) -> str:
   fetch = functools.partial(
     huggingface_hub.snapshot_download, repository, tqdm_class=bar
   )
-  start, small = time.time(), _SMALL_FILES
-  folder = fetch(revision=revision, allow_patterns=small)
+  folder = fetch(revision=revision, allow_patterns=_SMALL_FILES)
+  _check_hashes(folder, _SMALL_FILES)
   config = files.read_json_if_any(os.path.join(folder, "config.json"))
   model_type = config.get("model_type", "bert")
   if model_type not in ("bert", "distilbert", "electra"):
@@ -76,11 +81,9 @@ def _fetch(repository: str, revision: str | None) -> str:
       "transformers.AutoModel.from_pretrained"
     )
   for names in _WEIGHTS:
-    fetch(revision=os.path.basename(folder), allow_patterns=[*small, *names])
-    found = [p for name in names for p in glob.glob(name, root_dir=folder)]
-    for name in found:
-      _check_hash(os.path.join(folder, name), start)
-    if found:
+    commit = os.path.basename(folder)
+    fetch(revision=commit, allow_patterns=[*_SMALL_FILES, *names])
+    if _check_hashes(folder, names):
       return folder
   raise ValueError(
     "no model.safetensors there, and pickles are not fetched, for they can run "
@@ -88,19 +91,63 @@ def _fetch(repository: str, revision: str | None) -> str:
   )
 
 
-def _check_hash(path: str, start: float) -> None:
-  """Removes weights fetched since a time that do not have their SHA-256."""
-  blob = os.path.realpath(path)
-  expected = os.path.basename(blob)
-  is_named = re.fullmatch("[0-9a-f]{64}", expected)  # As git LFS does.
-  is_new = os.path.getmtime(blob) >= start
-  if is_named and is_new and files.hash_file(blob) != expected:
-    os.remove(path)
-    os.remove(blob)
-    raise ValueError(
-      f"{os.path.basename(path)} came without its SHA-256, {expected}, and is "
-      "removed: it was damaged on the way; try again"
-    )
+def _check_hashes(folder: str, patterns: Sequence[str]) -> bool:
+  """Compares what patterns fetched with its hashes; returns whether any was."""
+  from huggingface_hub import utils
+
+  paths = [
+    os.path.relpath(os.path.join(parent, name), folder)
+    for parent, _, names in os.walk(folder)
+    for name in names
+  ]
+  # The client matches with this function, too: a star differs from a glob's.
+  found = list(utils.filter_repo_objects(paths, allow_patterns=patterns))
+  for name in found:
+    _check_hash(folder, name)
+  return bool(found)
+
+
+def _check_hash(folder: str, name: str) -> None:
+  """Removes a file if it does not have the hash that names it in the cache.
+
+  git LFS names it by its SHA-256, git by the SHA-1 of a header and the file. A
+  file `checked/<hash>` says of what size and time it was when it was compared,
+  so that each is compared once, and one that a killed process fetched is, too.
+  In a cache that cannot be written all are compared each time; in one without
+  links, files have no hashes to compare.
+  """
+  path = os.path.join(folder, name)
+  if not os.path.islink(path):
+    return
+  blob = os.path.normpath(
+    os.path.join(os.path.dirname(path), os.readlink(path))
+  )
+  blobs, expected = os.path.split(blob)
+  size, time = os.stat(blob).st_size, os.stat(blob).st_mtime_ns
+  if re.fullmatch("[0-9a-f]{64}", expected):
+    digest = hashlib.sha256()
+  elif re.fullmatch("[0-9a-f]{40}", expected):
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+  else:
+    return
+  record = os.path.join(os.path.dirname(blobs), "checked", expected)
+  state = f"{size} {time}"
+  if files.exists(record) and [*files.read_lines(record)] == [state]:
+    return
+  if files.hash_file(blob, digest) == expected:
+    with contextlib.suppress(OSError):
+      files.write_text(record, state)
+    return
+  remains = "removed"
+  try:
+    for damaged in {path, blob, os.path.realpath(blob)}:
+      os.remove(damaged)
+  except OSError:
+    remains = f"to be removed: {blob}"
+  raise ValueError(
+    f"{name} came without its hash, {expected}, and is {remains}: it was "
+    "damaged on the way; try again"
+  )
 
 
 def _describe(error: Exception, path: str, repository: str) -> str:
@@ -114,9 +161,17 @@ def _describe(error: Exception, path: str, repository: str) -> str:
     local = files.describe_missing(path)
     return f"{local}; nor is {page} there, or only after `hf auth login`"
   if isinstance(error, errors.LocalEntryNotFoundError):
+    response = getattr(error.__cause__, "response", None)
+    state = "cannot be reached"
+    if response is not None:
+      state = f"answers with HTTP {response.status_code}"
     return (
       f"no such folder; nor is it whole in the cache {constants.HF_HUB_CACHE}, "
-      f"and {page} cannot be reached: pass a local folder; or fetch it "
+      f"and {page} {state}: pass a local folder; or fetch it "
       f"elsewhere with `hf download {repository} --local-dir=FOLDER`"
     )
-  return " ".join(str(error).split())
+  if isinstance(error, AssertionError):
+    return f"{page} does not say which commit the revision is: {error}"
+  # The client's cure is an argument of its own.
+  message, *_ = str(error).split(" Please retry with `force_download")
+  return " ".join(message.split())

@@ -9,6 +9,7 @@ import pytest
 from data import hub as product
 import hub_server
 import paths
+from vocabularies import vocabulary_table
 
 FIND = """
 import sys
@@ -105,6 +106,21 @@ def test_weights_in_parts_and_those_of_tensorflow_1(hub, find):
   assert hub.fetched() == sorted(small | google)
 
 
+def test_the_files_of_every_vocabulary_and_those_of_gpt_1_are_fetched(
+  hub, find
+):
+  for kind in (*vocabulary_table._KINDS.values(), *vocabulary_table.NAMES):
+    names = [kind] if isinstance(kind, str) else [kind.name, *kind.beside]
+    assert set(names) <= set(product._SMALL_FILES)
+  gpt = dict.fromkeys(
+    "params_shapes.json params_0.npy params_1.npy encoder_bpe_40000.json "
+    "vocab_40000.bpe".split(),
+    b"x",
+  )
+  hub.push("owner/gpt", gpt | {"train.py": b"code"})
+  assert sorted(p.name for p in find("owner/gpt").iterdir()) == sorted(gpt)
+
+
 def test_an_interrupted_file_is_continued(hub, find):
   hub.push("owner/tiny", MODEL)
   hub.cut["model.safetensors"] = 1000
@@ -146,10 +162,77 @@ def test_damaged_weights_are_not_kept(hub, find, tmp_path):
   hub.push("owner/tiny", MODEL)
   hub.damaged.add("model.safetensors")
   error = find("owner/tiny")
-  assert "model.safetensors came without its SHA-256" in error
+  assert "model.safetensors came without its hash" in error
   assert "is removed: it was damaged on the way; try again" in error
   hub.damaged.clear()
   assert (find("owner/tiny") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "vocab.txt",  # Whose hash is git's, as that of all small files.
+    "best/checkpoint",
+    "best/model.ckpt-9.index",
+    "best/model.ckpt-9.data-00000-of-00001",
+  ],
+)
+def test_every_file_is_compared_with_its_hash(hub, find, name):
+  best = {
+    f"best/{file}": file.encode()
+    for file in (
+      "checkpoint",
+      "model.ckpt-9.index",
+      "model.ckpt-9.data-00000-of-00001",
+    )
+  }
+  small = {"config.json": MODEL["config.json"], "vocab.txt": MODEL["vocab.txt"]}
+  hub.push("owner/run", small | best)
+  hub.damaged.add(name)
+  assert f"{name} came without its hash" in find("owner/run")
+  hub.damaged.clear()
+  folder = find("owner/run")
+  assert (folder / name).read_bytes() == (small | best)[name]
+
+
+def test_what_a_killed_process_fetched_is_compared(hub, find, tmp_path):
+  hub.push("owner/tiny", MODEL)
+  hub.damaged.add("model.safetensors")
+  # As a process leaves it that is killed before it computes the hash.
+  code = "import huggingface_hub as h; h.snapshot_download('owner/tiny')"
+  variables = hub_server.environment(hub, tmp_path)
+  assert hub_server.run_python(code, variables=variables).returncode == 0
+  hub.damaged.clear()
+  error = find("owner/tiny", HF_HUB_OFFLINE="1")
+  assert "model.safetensors came without its hash" in error
+  assert (find("owner/tiny") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_file_is_compared_once_and_again_if_it_was_changed(hub, find):
+  hub.push("owner/tiny", MODEL)
+  folder = find("owner/tiny")
+  checked = folder.parents[1] / "checked"
+  blobs = [path.resolve() for path in folder.iterdir()]
+  assert sorted(path.name for path in checked.iterdir()) == sorted(
+    path.name for path in blobs
+  )
+  [record] = [p for p in checked.iterdir() if len(p.name) == 64]
+  before = record.stat().st_mtime_ns
+  assert find("owner/tiny") == folder
+  assert record.stat().st_mtime_ns == before
+  (folder / "model.safetensors").resolve().write_bytes(WEIGHTS[::-1])
+  assert "model.safetensors came without its hash" in find("owner/tiny")
+
+
+def test_a_cache_that_cannot_be_written_is_compared_each_time(hub, find):
+  hub.push("owner/tiny", MODEL)
+  folder = find("owner/tiny")
+  checked = folder.parents[1] / "checked"
+  for path in checked.iterdir():
+    path.unlink()
+  checked.rmdir()
+  checked.write_text("A file, below which no file can be made.")
+  assert find("owner/tiny") == folder
 
 
 def test_a_token_opens_a_gated_model(hub, find):
@@ -180,6 +263,18 @@ def test_faults_in_a_line(hub, find):
     assert find(name).startswith(f"--model={name}: "), name
     assert message in find(name)
   assert not {"pytorch_model.bin", "model.safetensors"} & {*hub.fetched()}
+  hub.push("owner/tiny", MODEL)
+  hub.hides_commits = True
+  page = f"--model=owner/tiny: {hub.url}/owner/tiny"
+  assert f"{page} does not say which commit the rev" in find("owner/tiny")
+  hub.hides_commits = False
+  hub.status = 500
+  assert "/owner/tiny answers with HTTP 500: pass a local" in find("owner/tiny")
+  hub.status = 0
+  hub.longer.add("vocab.txt")
+  error = find("owner/tiny")
+  assert "file should be of size 10 but has size 14 ((\u2026)" in error
+  assert "force_download" not in error
   hub.url = "http://127.0.0.1:1"
   error = find("owner/typo")
   assert "--model=owner/typo: no such folder; nor is it whole in" in error

@@ -30,6 +30,9 @@ class Hub:
     damaged: names of files that are sent with a wrong byte.
     cut: names of files, to be sent only up to so many bytes, once.
     stalled: names of files of which half is sent, and then no more.
+    longer: names of files that are sent longer than HEAD says.
+    status: what every request is answered with, if not 0.
+    hides_commits: whether the commit of a revision is null.
     requests: "GET /path" of each request.
   """
 
@@ -39,6 +42,9 @@ class Hub:
     self.damaged: set[str] = set()
     self.cut: dict[str, int] = {}
     self.stalled: set[str] = set()
+    self.longer: set[str] = set()
+    self.status = 0
+    self.hides_commits = False
     self.has_stalled = threading.Event()
     self.requests: list[str] = []
     self._commits: dict[tuple[str, str], dict[str, bytes]] = {}
@@ -90,6 +96,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
   def do_GET(self):  # noqa: N802
     path = urllib.parse.unquote(self.path.partition("?")[0])
     self.hub.requests.append(f"{self.command} {path}")
+    if self.hub.status:
+      self._reply(self.hub.status, {})
+      return
     # The revision of a pull request holds quoted slashes.
     for pattern, answer in ((_API, self._list), (_FILE, self._send_file)):
       if match := pattern.match(self.path.partition("?")[0]):
@@ -122,6 +131,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       return
     commit, contents = found
     answer = {"id": repository, "sha": commit}
+    if self.hub.hides_commits:
+      answer["sha"] = None
     if kind == "tree":
       answer = [
         {"type": "file", "path": n, "size": len(c), "oid": _etag(n, c)}
@@ -150,6 +161,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       content = content[int(first[1]) :]
     if name in self.hub.damaged:
       content = content[:-1] + bytes([content[-1] ^ 1])
+    if name in self.hub.longer and self.command == "GET":
+      content += b"more"
     most = None
     if self.command == "GET":
       most = self.hub.cut.pop(name, None)
