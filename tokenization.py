@@ -62,8 +62,10 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
   except UnicodeDecodeError as error:
     line = content.count(b"\n", 0, error.start) + 1
+    around = content[max(0, error.start - 20) : error.start + 20]
     raise ValueError(
-      f"{vocab_file}:{line}: byte offset {error.start}: not UTF-8"
+      f"{vocab_file}:{line}: not UTF-8: {around!r}; convert it, of Latin-1 by "
+      "iconv -f latin1 -t utf8"
     ) from None
   if not lines[-1]:
     del lines[-1]  # The last newline ends the last line.

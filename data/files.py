@@ -4,6 +4,7 @@ A path such as `gs://...` is opened by TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import codecs
 import contextlib
 import difflib
 import functools
@@ -88,20 +89,35 @@ def read_lines(
 
   Only "\n" ends a line: U+2028 or "\f" within one are text. Each "\r" is
   dropped, as by TensorFlow's GFile, with which the original reads, unless kept.
-  A ValueError names the offset, after decompression, of what is not UTF-8.
+  A ValueError names the line of what is not UTF-8.
   """
-  offset = 0
-  for line in read_raw_lines(path, opener):
+  for number, line in enumerate(read_raw_lines(path, opener), 1):
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-      raise ValueError(
-        f"{path}: byte offset {offset + error.start}: not UTF-8 "
-        f"({error.reason})"
-      ) from None
-    offset += len(line)
+      name = "standard input" if path == STANDARD_INPUT else path
+      fault = describe_encoding(error)
+      raise ValueError(f"{name}:{number}: {fault}") from None
     text = text.removesuffix("\n")
     yield text if keeps_returns else text.replace("\r", "")
+
+
+def describe_encoding(error: UnicodeDecodeError) -> str:
+  r"""Shows the bytes around what is not UTF-8, and says how to convert them.
+
+  All readers of text end their messages with it, after the place.
+  `tokenization.py`, which stands alone, has a copy.
+
+  >>> try: "un café".encode("latin1").decode()
+  ... except UnicodeDecodeError as error: describe_encoding(error)
+  "not UTF-8: b'un caf\\xe9'; convert it, of Latin-1 by iconv -f latin1 -t utf8"
+  """
+  content, name, code = error.object, "Latin-1", "latin1"
+  if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    name, code = "UTF-16", "utf16"
+  around = content[max(0, error.start - 20) : error.start + 20]
+  cure = f"convert it, of {name} by iconv -f {code} -t utf8"
+  return f"not UTF-8: {around!r}; {cure}"
 
 
 def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """Rows of TSV, CSV and JSON Lines files, and the line on which each begins.
 
 Files to read may be compressed and of any size: no more than a row is in
-memory. An error is a ValueError that begins with `path:line`.
+memory. An error is a ValueError that begins with `path:line`, or with the path
+of a compressed file that is damaged.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -75,16 +76,8 @@ def read_rows(path: str) -> Iterator[Row]:
 
 
 def _read_lines(path: str) -> Iterator[tuple[str, str]]:
-  lines = files.read_lines(path, keeps_returns=True)
-  for number in itertools.count(1):
+  for number, line in enumerate(files.read_lines(path, True), 1):
     location = f"{path}:{number}"
-    try:
-      line = next(lines, None)
-    except ValueError as error:
-      reason = str(error).removeprefix(f"{path}: ")
-      raise ValueError(f"{location}: {reason}") from None
-    if line is None:
-      return
     if "\0" in line:
       raise ValueError(
         f"{location}: a NUL byte; expected text in UTF-8 (is it UTF-16?)"

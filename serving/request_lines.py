@@ -130,11 +130,11 @@ def _raw_lines(texts, path) -> Iterator[bytes]:
 
 
 def decode(line: bytes) -> str:
-  """Decodes UTF-8; a ValueError says where it is something else."""
+  """Decodes UTF-8; a ValueError shows what is something else."""
   try:
     return line.decode("utf-8")
   except UnicodeDecodeError as error:
-    raise ValueError(f"not UTF-8 at byte offset {error.start}") from None
+    raise ValueError(files.describe_encoding(error)) from None
 
 
 def _parse(text, format, names) -> Any:

@@ -150,7 +150,7 @@ def test_a_warning_of_few_predictions(folder):
     ({"input_file": "none*.txt"}, "--input_file: no file matches 'none*.txt'"),
     ({"input_file": "empty.txt"}, "the input holds no text"),
     ({"input_file": "one.txt"}, "the input is one document"),
-    ({"input_file": "latin.txt"}, "latin.txt: byte offset 5: not UTF-8"),
+    ({"input_file": "latin.txt"}, "latin.txt:3: not UTF-8: b'"),
     ({"input_file": "cut.txt.gz"}, "cut.txt.gz: damaged compressed file"),
     ({"vocab_file": "none.txt"}, "none.txt"),
     ({"vocab_file": "empty.txt"}, "empty.txt"),
@@ -205,7 +205,7 @@ def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
   with open(folder / "text.txt", "ab") as file:
     file.write(b"\n\nbad \xff")
   done = run(documents_per_block=2, num_processes=processes)
-  program_flags.assert_refused(done, "text.txt: byte offset")
+  program_flags.assert_refused(done, ": not UTF-8: b'bad \\xff'; convert it")
   assert (folder / "out").read_text() == "old"
   assert sorted(os.listdir(folder)) == ["out", "text.txt", "vocab.txt"]
 

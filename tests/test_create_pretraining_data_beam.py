@@ -111,7 +111,7 @@ def test_the_summary_equals_that_of_the_plain_program(folder):
     ({"inputs": ["empty.txt"]}, "the input holds no text"),
     ({"inputs": ["one.txt"]}, "=4 holds two documents; random"),
     ({"inputs": ["hidden.txt"]}, "=4 holds two documents; random"),
-    ({"inputs": ["1.txt", "latin.txt"]}, "latin.txt: byte offset 5: not UTF-8"),
+    ({"inputs": ["1.txt", "latin.txt"]}, "latin.txt:3: not UTF-8: b'"),
     ({"inputs": ["cut.txt.gz"]}, "cut.txt.gz: damaged compressed file"),
     ({"inputs": ["gone.txt"]}, "gone.txt"),
     ({"outputs": ["folder"]}, "folder: cannot write"),
@@ -151,8 +151,8 @@ def test_flags_for_a_job_server_stand_behind_two_dashes(folder):
 
 def test_an_error_is_one_line(folder):
   (folder / "1.txt").write_bytes(b"a\n\nb \xe9\n")
-  message = "byte offset 5: not UTF-8 (invalid continuation byte)"
-  program_flags.assert_refused(run(BEAM), f"{folder}/1.txt: {message}")
+  message = "3: not UTF-8: b'b \\xe9\\n'; convert it, of Latin-1 by iconv -f"
+  program_flags.assert_refused(run(BEAM), f"{folder}/1.txt:{message}")
   message = "expected at least 2, say 1000: workers share the work by blocks of"
   program_flags.assert_refused(
     run(BEAM, documents_per_block=0), f"--documents_per_block=0: {message}"

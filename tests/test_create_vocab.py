@@ -68,7 +68,7 @@ def test_no_more_pieces_than_asked_for_and_the_same_each_time():
   ("content", "flags", "message"),
   [
     (b" \n\n", {"do_lower_case": False}, "--input_file=text: it holds no word"),
-    (b"caf\xe9\n", {"vocab_size": 99}, "text: byte offset 3: not UTF-8"),
+    (b"caf\xe9\n", {"vocab_size": 99}, r"text:1: not UTF-8: b'caf\xe9"),
     (b"ab!\n", {"vocab_size": 9}, "--vocab_size=9: expected at least 10"),
     (b"ab!\n", {"vocab_size": 4}, "--vocab_size=4: expected at least 5"),
     (b"ab\n", {"reserved_tokens": "[UNK]"}, "[UNK]: expected [PAD] first"),

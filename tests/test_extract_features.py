@@ -281,7 +281,7 @@ def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
     ({"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
     ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's"),
     ({"texts": []}, "in.txt: the input is empty"),
-    ({"texts": ["bad \udcff"]}, "in.txt: byte offset 4: not UTF-8"),
+    ({"texts": ["bad \udcff"]}, r"in.txt:1: not UTF-8: b'bad \xff"),
     ({"output_file": "in.txt"}, "in.txt is an input"),
     ({"vocab_file": "wrong.txt"}, "they are of different models"),
   ],

@@ -116,7 +116,9 @@ def test_lines(trained, expected):
   assert result.returncode == 1
   assert result.stderr.endswith("2 line(s) could not be answered\n")
   assert [row["index"] for row in rows] == list(range(6))
-  assert rows[3] == {"index": 3, "error": "line 4: not UTF-8 at byte offset 1"}
+  cure = "convert it, of Latin-1 by iconv -f latin1 -t utf8"
+  error = rf"line 4: not UTF-8: b'x\xff y\n'; {cure}"
+  assert rows[3] == {"index": 3, "error": error}
   assert "3 columns, expected text and text_pair" in rows[5]["error"]
   texts = {0: ["the film was good"], 1: [""], 2: ["film", "bad plot"]}
   for index, words in (texts | {4: [LONG]}).items():
@@ -404,7 +406,7 @@ def test_server_gives_attention_and_its_page(server):
   ("path", "body", "status", "message"),
   [
     ("/predict", "{", 400, "not JSON"),
-    ("/predict", b'{"text": "\xff"}', 400, "not UTF-8 at byte offset 10"),
+    ("/predict", b'{"text": "\xff"}', 400, "not UTF-8: b"),
     ("/predict", '{"text": "\\ud800"}', 400, "surrogate"),
     ("/predict", "[" * 50_000, 400, "not JSON"),
     ("/predict", "[]", 400, "expected a JSON object with text, text_pair"),

@@ -173,7 +173,7 @@ def test_vocabulary_lines(tmp_path):
     (b"", "vocab.txt: empty; expected one token a line"),
     (b"\n\n", "vocab.txt: empty"),
     (b"a\nb\n", r"vocab.txt: no line '\[UNK\]' among 2 tokens"),
-    (b"[UNK]\nb\nc\xff\n", "vocab.txt:3: byte offset 9: not UTF-8"),
+    (b"[UNK]\nb\nc\xff\n", "vocab.txt:3: not UTF-8: b"),
     (b"[UNK]\nb\n", r"vocab.txt: no line '\[X\]' among 2 tokens"),
   ],
 )

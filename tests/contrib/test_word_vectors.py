@@ -30,7 +30,7 @@ def test_replaces_the_rows_of_known_words(header, tmp_path, vocab_file, capsys):
     (b"cat 1 2\ndog 1\n", ":2: 'dog' has 1 numbers; expected 2 finite ones"),
     (b"cat 1 nan\n", ":1: 'cat' has 2 numbers; expected 2 finite ones"),
     (b"cat one two\n", ":1: could not convert string to float"),
-    (b"cat 1 2\n\xe7at 1 2\n", ": byte offset 8: not UTF-8"),
+    (b"cat 1 2\n\xe7at 1 2\n", r":2: not UTF-8: b'\xe7at"),
   ],
 )
 def test_other_files_are_refused(content, message, tmp_path, vocab_file):

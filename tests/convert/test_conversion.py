@@ -539,7 +539,7 @@ def make_pickle(folder):
       make_index({"x": "9" * 5000 + ".safetensors"}),
       f"model.safetensors.index.json: {'9' * 80} is missing in the folder",
     ),
-    (write("vocab.txt", b"[PAD]\n\xff\n"), "vocab.txt: byte offset 6: not UTF"),
+    (write("vocab.txt", b"[PAD]\n\xff\n"), "vocab.txt:2: not UTF-8: b"),
     (tokenize(type="BPE"), "tokenizer.json: does not hold the vocabulary of a"),
     (tokenize(continuing_subword_prefix="@@"), "type WordPiece with the pref"),
     (

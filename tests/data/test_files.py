@@ -1,6 +1,7 @@
 """Tests of data/files.py."""
 
 import gzip
+import io
 import lzma
 import os
 import subprocess
@@ -47,8 +48,34 @@ def test_lines_end_at_newlines_only_and_are_utf8(tmp_path, name, opener):
   assert list(files.read_lines(path)) == []
   with opener(path, "wb") as file:
     file.write(b"caf\xc3\xa9\nabc\xff\n")
-  with pytest.raises(ValueError, match=f"{name}: byte offset 9: not UTF-8"):
+  with pytest.raises(ValueError, match=f"{name}:2: not UTF-8: b'abc"):
     list(files.read_lines(path))
+
+
+@pytest.mark.parametrize(
+  ("encoding", "shown", "cure"),
+  [
+    (
+      "latin1",
+      r"b'caf\xe9 au lait\n'",
+      "of Latin-1 by iconv -f latin1 -t utf8",
+    ),
+    ("utf16", r"b'\xff\xfec\x00a\x00", "of UTF-16 by iconv -f utf16 -t utf8"),
+  ],
+)
+def test_another_encoding_is_shown_with_its_cure(write, encoding, shown, cure):
+  path = write("t", "caf\xe9 au lait\n".encode(encoding))
+  with pytest.raises(ValueError) as caught:
+    list(files.read_lines(path))
+  message = str(caught.value)
+  assert message.startswith(f"t:1: not UTF-8: {shown}")
+  assert message.endswith(f"; convert it, {cure}")
+
+
+def test_the_standard_input_is_named(monkeypatch):
+  monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff")))
+  with pytest.raises(ValueError, match="^standard input:2: not UTF-8"):
+    list(files.read_lines("-"))
 
 
 @pytest.mark.parametrize(("name", "module"), [("t.gz", gzip), ("t.xz", lzma)])

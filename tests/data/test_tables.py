@@ -61,7 +61,7 @@ def test_compressed_files_and_long_cells(write):
 def test_rows_are_read_as_they_are_asked_for(write):
   source = tables.read_rows(write("t.tsv", b"a\tb\n\xff\n"))
   assert next(source).cells == ["a", "b"]
-  with pytest.raises(ValueError, match="t.tsv:2: byte offset 4: not UTF-8"):
+  with pytest.raises(ValueError, match="t.tsv:2: not UTF-8: b"):
     next(source)
 
 
@@ -69,8 +69,8 @@ def test_rows_are_read_as_they_are_asked_for(write):
   ("name", "content", "message"),
   [
     ("t.tsv", b"a\nb\0c\n", "t.tsv:2: a NUL byte; expected text in UTF-8"),
-    ("t.tsv", "a\tb\n".encode("utf-16"), "t.tsv:1: byte offset 0: not UTF-8"),
-    ("t.tsv.gz", b"plain", "t.tsv.gz:1: damaged compressed file"),
+    ("t.tsv", "a\tb\n".encode("utf-16"), "t.tsv:1: not UTF-8: b"),
+    ("t.tsv.gz", b"plain", "t.tsv.gz: damaged compressed file"),
     ("t.csv", 'a\n"b\nc\n', 't.csv:2: the quote (") that opens a cell is'),
     ("t.csv", 'a\n"b"c\n', "t.csv:2: text after a closing quote"),
     ("t.csv", 'x,y\nbad, "b"\n', "t.csv:2: a space before the quote"),
