@@ -3,8 +3,8 @@
 A path such as `gs://...` is opened by TensorFlow.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import difflib
 import functools

@@ -5,6 +5,7 @@ the inputs of the model: the first token of a word has the word's label, the
 others have none (section 5.3 of the paper). Texts are split into words here.
 """
 
+import collections
 from collections.abc import Iterable, Iterator, Sequence
 import functools
 import itertools
@@ -12,7 +13,7 @@ import re
 from typing import NamedTuple
 import unicodedata
 
-from data import files, packing, tables
+from data import files, packing, progress, tables
 from tasks import tagging_schemes
 import tokenization
 
@@ -21,14 +22,16 @@ _SPACES = re.compile("[ \t]+")
 # Lines of CoNLL-U and CoNLL-2012, whose words are not in the first column:
 # comments, tokens of several words, and empty nodes.
 _NO_WORD = re.compile(r"#|\d+[-.]\d+\t")
+_FEW_LABELS = 20
 
 
 class Source(NamedTuple):
   """A file of sentences in columns, and how it is read.
 
   It has a word and its tag a line and a blank line after each sentence; lines
-  that begin with -DOCSTART- begin a document. Where words are not in the first
-  column, comments are skipped.
+  that begin with -DOCSTART- begin a document. A line that begins with # is a
+  comment, and skipped, if it has other columns than the first row that does
+  not, for # and #win may be words; or if words are not in the first column.
   """
 
   path: str
@@ -97,8 +100,21 @@ def open_source(
     first = next((line for line in _read_lines(untagged) if line.cells), None)
     if first and len(first.cells) < source.num_columns:
       return untagged
+  if token_column == 0:
+    _note_comments(source)
   is_known = scheme != "auto"
   return source if is_known else source._replace(scheme=find_scheme(source))
+
+
+def _note_comments(source: Source) -> None:
+  """Says which lines are taken for comments where words might begin with #."""
+  comments = [line.number for line in _read_lines(source) if line.is_comment]
+  if comments:
+    progress.note(
+      f"note: {source.path}:{comments[0]}: a line that begins with # and has "
+      "other columns than the first row is a comment, here and on "
+      f"{len(comments) - 1:,} other lines"
+    )
 
 
 def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
@@ -106,15 +122,21 @@ def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
 
   A ValueError names the line that is wrong, or the file if it has no sentence.
   """
+  for lines, document in _read_groups(source):
+    sentence = _make_sentence(source, lines, document)
+    if scheme and sentence.tags:
+      tags = tagging_schemes.convert_tags(sentence.tags, scheme)
+      sentence = sentence._replace(tags=tags)
+    yield sentence
+
+
+def _read_groups(source: Source) -> Iterator[tuple[list[_Line], int]]:
+  """Yields the lines of each sentence, with the number of its document."""
   document, has_sentence, is_fresh = 0, False, True
   lines = (line for line in _read_lines(source) if not line.is_comment)
   for is_word, group in itertools.groupby(lines, lambda line: bool(line.cells)):
     if is_word:
-      sentence = _make_sentence(source, list(group), document)
-      if scheme and sentence.tags:
-        tags = tagging_schemes.convert_tags(sentence.tags, scheme)
-        sentence = sentence._replace(tags=tags)
-      yield sentence
+      yield list(group), document
       has_sentence, is_fresh = True, False
     elif any(line.is_document for line in group) and not is_fresh:
       # A mark before the first sentence of a document ends nothing.
@@ -131,7 +153,7 @@ def _make_sentence(source, lines, document) -> Sentence:
     for tag, line in zip(tags, lines, strict=True):
       if not tagging_schemes.fits(tag, source.scheme):
         raise ValueError(
-          f"{source.path}:{line.number}: the tag {tag[:99]!r} is outside of "
+          f"{_locate(source, line)}: the tag {tag[:99]!r} is outside of "
           f"the scheme {source.scheme}: expected "
           f"{tagging_schemes.describe(source.scheme)} (see --tag_scheme and "
           "--tag_column)"
@@ -139,9 +161,29 @@ def _make_sentence(source, lines, document) -> Sentence:
   return Sentence(words, tags, document, source.path, lines[0].number)
 
 
+def _locate(source: Source, line: _Line) -> str:
+  """Says where a line is, and whether its word may be a comment."""
+  doubt = " (a comment?)" if line.text.startswith("# ") else ""
+  return f"{source.path}:{line.number}{doubt}"
+
+
 def _read_lines(source: Source) -> Iterator[_Line]:
   """Yields the lines of a file; those of words have all columns."""
-  path, width = source.path, 0
+  shape = _find_shape(source)
+  for number, text in _read_text(source.path):
+    is_document, cells = text.startswith(_DOCUMENT), _split_columns(text)
+    is_comment = text.startswith("#") and _shape(text, cells) != shape
+    if source.token_column > 0:
+      is_comment = _NO_WORD.match(text) is not None
+    if is_document or is_comment:
+      cells = []
+    if cells:
+      _check_cells(source, f"{source.path}:{number}", cells, shape[1])
+    yield _Line(number, text, cells, is_comment, is_document)
+
+
+def _read_text(path: str) -> Iterator[tuple[int, str]]:
+  """Yields the lines of a file with their numbers, without their ends."""
   for number, text in enumerate(files.read_lines(path, keeps_returns=True), 1):
     text = text.removesuffix("\r")
     if "\r" in text:
@@ -149,15 +191,29 @@ def _read_lines(source: Source) -> Iterator[_Line]:
         f"{path}:{number}: a carriage return within a line; lines end "
         r"with \n or \r\n"
       )
-    if number == 1:
-      text = text.lstrip("\ufeff")
-    is_comment = source.token_column > 0 and _NO_WORD.match(text) is not None
-    is_document = text.startswith(_DOCUMENT)
-    cells = [] if is_document or is_comment else _split_columns(text)
+    yield number, text.lstrip("\ufeff") if number == 1 else text
+
+
+def _find_shape(source: Source) -> tuple[bool, int]:
+  """Returns the columns of the first row that cannot be a comment.
+
+  They are whether tabs separate them, and their number. If all rows begin with
+  #, they are those of the first.
+  """
+  found = None
+  for _, text in _read_text(source.path):
+    cells = [] if text.startswith(_DOCUMENT) else _split_columns(text)
+    if source.token_column > 0 and _NO_WORD.match(text):
+      cells = []
+    if cells and not text.startswith("#"):
+      return _shape(text, cells)
     if cells:
-      width = width or len(cells)
-      _check_cells(source, f"{path}:{number}", cells, width)
-    yield _Line(number, text, cells, is_comment, is_document)
+      found = found or _shape(text, cells)
+  return found or (False, 0)
+
+
+def _shape(text: str, cells: list[str]) -> tuple[bool, int]:
+  return "\t" in text, len(cells)
 
 
 def _split_columns(text: str) -> list[str]:
@@ -198,38 +254,60 @@ def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
 def find_scheme(source: Source) -> str:
   """Returns the scheme that the tags of a file follow; see `detect`.
 
-  A ValueError names the line of a tag that is in no scheme when others are.
+  A ValueError names the line of a tag that is in no scheme when others are. A
+  note says that tags with an O, as entities have, are of no scheme.
   """
   # IOB1 if all tags follow it, and not IOB2 as well: a stray I- within IOB2
   # does not make a file IOB1.
   places, possible = {}, {"iob1", "iob2"}
-  source = source._replace(scheme=tagging_schemes.NO_SCHEME)
-  for sentence in read_sentences(source):
-    tags = sentence.tags
-    for line, tag in enumerate(tags, sentence.line):
-      places.setdefault(tag, f"{sentence.path}:{line}")
+  none = tagging_schemes.NO_SCHEME
+  source = source._replace(scheme=none)
+  for lines, document in _read_groups(source):
+    tags = _make_sentence(source, lines, document).tags
+    for line, tag in zip(lines, tags, strict=True):
+      places.setdefault(tag, _locate(source, line))
     possible = {
       s for s in possible if tagging_schemes.convert_tags(tags, s) == tags
     }
-  return tagging_schemes.detect(places, possible == {"iob1"})
+  scheme = tagging_schemes.detect(places, possible == {"iob1"})
+  others = [tag for tag in places if tag != "O"]
+  if scheme == none and len(others) < len(places):
+    progress.note(
+      f"note: {places[others[0]]}: there is a tag O, but {others[0][:40]!r} "
+      "marks no entity: tags are learned and scored word by word; entities are "
+      "written B-PER and I-PER (--tag_scheme=none leaves this note out)"
+    )
+  return scheme
 
 
 def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   """Returns all labels, by name: see `labels_of`; without a scheme all tags.
 
-  A ValueError if the tags are all O, or without a scheme all the same.
+  A ValueError if the tags are all O; or without a scheme all the same, or if
+  most of many occur only once.
   """
-  tags, path = set(), ""
+  tags, path = collections.Counter(), ""
   for sentence in sentences:
     tags.update(sentence.tags)
     path = sentence.path
   has_scheme = scheme != tagging_schemes.NO_SCHEME
-  if tags == {"O"} or (len(tags) < 2 and not has_scheme):
+  if set(tags) == {"O"} or (len(tags) < 2 and not has_scheme):
     raise ValueError(
       f"{path}: expected two labels or more, found only "
       f"{tables.list_names(tags)}; is it the right column?"
     )
-  return tagging_schemes.labels_of(tags, scheme) if has_scheme else sorted(tags)
+  if has_scheme:
+    return tagging_schemes.labels_of(tags, scheme)
+  rare = [tag for tag, count in tags.items() if count == 1]
+  # In a file of a sentence and its tags a line, a tag has spaces.
+  are_many = len(tags) > _FEW_LABELS or any(" " in tag for tag in rare)
+  if are_many and 2 * len(rare) > len(tags):
+    raise ValueError(
+      f"{path}: {len(rare)} of its {len(tags)} tags occur only once "
+      f"({tables.list_names(rare[:3])}, ...); expected a word and its tag a "
+      "line: is --tag_column the right column?"
+    )
+  return sorted(tags)
 
 
 # Features.

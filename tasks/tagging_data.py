@@ -231,14 +231,16 @@ def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
 def _scheme_of_file(data: TaggingSet) -> str:
   """Returns the scheme of a file's tags; the labels' if they are of several.
 
-  Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well.
+  Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well,
+  and B and E BMEWO.
   """
   source, scheme = data.file, data.settings.scheme
   if not source.is_tagged or scheme == tagging_schemes.NO_SCHEME:
     return scheme
   prefixes = {tag[0] for s in data.examples() for tag in s.tags if tag != "O"}
-  is_bmes = scheme == "bmes" and "I" not in prefixes
-  return source.scheme if prefixes and not is_bmes else scheme
+  letters = set(tagging_schemes.SCHEMES[scheme])
+  is_same = "M" in letters and prefixes <= letters
+  return source.scheme if prefixes and not is_same else scheme
 
 
 def write_predictions(

@@ -1,12 +1,22 @@
-"""Entities as tags of words: IOB1, IOB2 (BIO), IOBES and BMES."""
+"""Entities as tags of words: IOB1, IOB2 (BIO), IOBES, BMES, BILOU, BMEWO."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import re
 from typing import NamedTuple
 
 # The prefixes of each scheme, besides O: the first word of an entity, one in
-# its middle, the last one, and the only one.
-SCHEMES = {"iob1": "BI", "iob2": "BI", "iobes": "BIES", "bmes": "BMES"}
+# its middle, the last one, and the only one. In BILOU and BMEWO the last or the
+# only one has another letter.
+SCHEMES = {
+  "iob1": "BI",
+  "iob2": "BI",
+  "iobes": "BIES",
+  "bmes": "BMES",
+  "bilou": "BILU",
+  "bmewo": "BMEW",
+}
+_PREFIXES = "".join(sorted(set("".join(SCHEMES.values()))))
+_STARTS, _ENDS = set("BSUW"), set("ELSUWO")
 NO_SCHEME = "none"  # Labels that mark no entities, such as parts of speech.
 
 
@@ -22,7 +32,8 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
   """Reads the entities of a sentence from its tags, as `conlleval` does.
 
   A new entity starts at B or S, after E, S or O, and where the type changes;
-  other prefixes are ignored. So any tags can be read, in any of the schemes.
+  other prefixes are ignored. So any tags can be read, in any of the schemes; U
+  and W are other names of S, and L of E.
 
   >>> find_entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])
   ... # doctest: +NORMALIZE_WHITESPACE
@@ -33,7 +44,7 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
   last_prefix, last_type = "O", ""
   for index, tag in enumerate(tags):
     prefix, _, type = tag.partition("-")
-    is_new = prefix in ("B", "S") or last_prefix in ("E", "S", "O")
+    is_new = prefix in _STARTS or last_prefix in _ENDS
     if prefix != "O":
       if is_new or type != last_type:
         entities.append(Entity(type, index, index + 1))
@@ -101,21 +112,21 @@ def detect(tags: Mapping[str, str], is_iob1: bool) -> str:
   `is_iob1` says whether their order is that of IOB1 and not of IOB2. If only
   some are of a scheme, a ValueError gives the location of one that is not.
   """
-  wrong = [tag for tag in tags if not re.fullmatch("O|[BIESM](-.*)?", tag)]
-  if wrong and not any(re.match("[BIESM]-", tag) for tag in tags):
+  known = rf"O|[{_PREFIXES}](-.*)?"
+  wrong = [tag for tag in tags if not re.fullmatch(known, tag)]
+  if wrong and not any(re.match(f"[{_PREFIXES}]-", tag) for tag in tags):
     return NO_SCHEME
   if wrong:
     raise ValueError(
       f"{tags[wrong[0]]}: the tag {wrong[0][:99]!r} is outside of every scheme:"
-      " expected O, or B-, I-, E-, S- or M- and a type (--tag_scheme=none takes"
-      " all tags as they are)"
+      f" expected O, or one of {', '.join(f'{p}-' for p in _PREFIXES)} and a "
+      "type (--tag_scheme=none takes all tags as they are)"
     )
+  # The first that has most of the prefixes: E or S alone are of IOBES.
   prefixes = {tag[0] for tag in tags}
-  if "M" in prefixes:
-    return "bmes"
-  if prefixes & {"E", "S"}:
-    return "iobes"
-  return "iob1" if is_iob1 else "iob2"
+  fitting = [scheme for scheme in SCHEMES if scheme != "iob1"]
+  found = max(fitting, key=lambda scheme: len(prefixes & {*SCHEMES[scheme]}))
+  return "iob1" if is_iob1 and found == "iob2" else found
 
 
 def label_scheme(scheme: str) -> str:
@@ -146,7 +157,7 @@ def scheme_of_labels(labels: Sequence[str]) -> str:
   >>> scheme_of_labels(["O", "B-LOC", "I-LOC"]), scheme_of_labels(["DT", "NN"])
   ('iob2', 'none')
   """
-  for scheme in ("iob2", "iobes", "bmes"):
+  for scheme in map(label_scheme, SCHEMES):
     if set(labels) == set(labels_of(labels, scheme)) != {"O"}:
       return scheme
   return NO_SCHEME

@@ -63,7 +63,7 @@ COLUMNS = {"token_column": 2, "tag_column": 1, "scheme": "none"}
       ("New York", "\u3000"),
       ("B-LOC", "O"),
     ),
-    ("# SYM\n1-2\tNUM\n", {"scheme": "none"}, ("#", "1-2"), ("SYM", "NUM")),
+    ("#\tSYM\n1-2\tNUM\n", {"scheme": "none"}, ("#", "1-2"), ("SYM", "NUM")),
   ],
 )
 def test_words_and_tags_are_columns(tmp_path, text, columns, words, tags):
@@ -144,6 +144,9 @@ def test_schemes_are_found(tmp_path):
   assert find("B-A B-A O B-B B-A I-A I-A") == "iob2"
   assert find("S-A S-A O S-B B-A I-A E-A") == "iobes"
   assert find("S-A S-A O S-B B-A M-A E-A") == "bmes"
+  assert find("U-A U-A O U-B B-A I-A L-A") == "bilou"
+  assert find("W-A W-A O W-B B-A M-A E-A") == "bmewo"
+  assert find("O B-A L-A") == "bilou" and find("O S-A") == "iobes"
   assert find("O B-A I-A") == "iob2"
   assert find("B-A I-A O I-A") == "iob2"  # The second begins wrongly.
   assert find("I-A O B-A") == "iob2"  # As no B does in IOB1.
@@ -157,9 +160,75 @@ def test_tags_of_which_some_have_no_scheme_are_refused(tmp_path):
     tagging.find_scheme(source)
   assert str(error.value) == (
     f"{source.path}:1: the tag 'NNP' is outside of every scheme: expected O, "
-    "or B-, I-, E-, S- or M- and a type (--tag_scheme=none takes all tags as "
-    "they are)"
+    "or one of B-, E-, I-, L-, M-, S-, U-, W- and a type (--tag_scheme=none "
+    "takes all tags as they are)"
   )
+
+
+def test_the_line_of_a_wrong_tag_is_its_own_behind_lines_without_words(
+  tmp_path,
+):
+  text = "1\tAl\tB-PER\n2-3\tdunno\t_\n2\tdu\tO\n# c\n3\tno\tPER\n"
+  source = write(tmp_path, text)._replace(token_column=1)
+  with pytest.raises(ValueError, match=r"data.txt:5: the tag 'PER' is outside"):
+    tagging.find_scheme(source)
+
+
+@pytest.mark.parametrize("tag", ["PER-B", "B_PER", "person-artist"])
+def test_tags_beside_o_that_mark_no_entities_are_named(tmp_path, capsys, tag):
+  path = write(tmp_path, f"saw O\nAl {tag}\n").path
+  assert tagging.open_source(path, 0, -1, "auto").scheme == "none"
+  said = capsys.readouterr().err
+  assert said.startswith(f"note: {path}:2: there is a tag O, but '{tag}' marks")
+  assert said.count("\n") == 1
+  tagging.open_source(path, 0, -1, "none")
+  assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ("line", "count", "tags"),
+  [("w{0} T{0}\n", 21, 21), ("Al saw {0}\tX V X{0}\n", 2, 2)],
+)
+def test_tags_that_occur_once_are_not_learned(tmp_path, line, count, tags):
+  text = "".join(line.format(number) for number in range(count))
+  sentences = read(tmp_path, text, scheme="none")
+  message = f"{tags} of its {tags} tags occur only once"
+  with pytest.raises(ValueError, match=f"data.txt: {message}"):
+    tagging.find_labels(sentences, "none")
+
+
+@pytest.mark.parametrize(
+  ("text", "words", "comments"),
+  [
+    ("# id news-1\nAl B-PER\n#win O\n# O\n", "Al #win #", 1),
+    ("# id = 1\n# one\nAl\tO\n#\tO\n", "Al #", 2),
+    ("#win O\n# O\n", "#win #", 0),
+  ],
+)
+def test_comments_are_skipped_and_said_where_words_begin_with_a_hash(
+  tmp_path, capsys, text, words, comments
+):
+  path = write(tmp_path, text).path
+  source = tagging.open_source(path, 0, -1, "iob2")
+  [sentence] = tagging.read_sentences(source)
+  assert " ".join(sentence.words) == words
+  said = capsys.readouterr().err
+  assert bool(said) == bool(comments)
+  if comments:
+    assert "data.txt:1: a line that begins with # and has other" in said
+    assert f"on {comments - 1} other lines" in said
+    tags = ["O"] * len(sentence.words)
+    lines = list(tagging.append_column(source, tags))
+    assert lines[0] == text.split("\n")[0]
+
+
+def test_a_comment_with_the_columns_of_the_rows_is_named(tmp_path):
+  source = write(tmp_path, "# id\nAl B-PER\n")
+  message = r"data.txt:1 \(a comment\?\): the tag 'id' is outside of "
+  with pytest.raises(ValueError, match=f"{message}every scheme"):
+    tagging.find_scheme(source)
+  with pytest.raises(ValueError, match=f"{message}the scheme iob2"):
+    list(tagging.read_sentences(source))
 
 
 def test_labels_are_all_prefixes_of_the_types_of_which_there_is_one(tmp_path):

@@ -10,6 +10,8 @@ CONVERSIONS = {
   "iob2": "B-A B-A O B-B B-A I-A I-A",
   "iobes": "S-A S-A O S-B B-A I-A E-A",
   "bmes": "S-A S-A O S-B B-A M-A E-A",
+  "bilou": "U-A U-A O U-B B-A I-A L-A",
+  "bmewo": "W-A W-A O W-B B-A M-A E-A",
 }
 
 
