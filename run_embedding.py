@@ -60,7 +60,7 @@ from tasks import classification, classification_tasks, embedding_data
 from training import batch_loss
 
 _NEVER = -1e9  # Far below any logit.
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".txt")
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 
 
 def create_model(

@@ -31,7 +31,7 @@ import modeling
 from tasks import metrics, multiple_choice_data
 
 _NEVER = -1e9  # Far below any logit.
-_ENDINGS = (".csv", ".tsv", ".jsonl")
+_ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
 _METRICS = ("accuracy", "loss")
 
 

@@ -18,7 +18,9 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 
 # A cell may be a book. A quote that is never closed ends here at the latest.
 _LONGEST_CELL = 1 << 24
-_FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
+_FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
+_FORMATS |= {".jsonl": "jsonl", ".json": "jsonl"}
+_MOST_COMMENTS = 100  # Rows that begin with # and are searched for others.
 _NAMES_SHOWN = 20
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # By the beginning of the message of csv.Error; "" is of all others.
@@ -51,6 +53,8 @@ _DECODER = json.JSONDecoder(
 def find_format(path: str) -> str:
   """Returns "tsv", "csv" or "jsonl", by the name of the file.
 
+  A file called .json is JSON Lines; SQuAD's, which are not, are `squad`'s.
+
   >>> find_format("train.csv.gz"), find_format("messages.txt")
   ('csv', 'tsv')
   """
@@ -69,10 +73,29 @@ def read_rows(path: str) -> Iterator[Row]:
 
   Blank rows are left out, and so are a byte-order mark, the "\r" before the end
   of a line and, in TSV, any other. In TSV a quote is a quote. Cells are
-  strings; those of JSON Lines values by their keys, NaN as null.
+  strings; those of JSON Lines values by their keys, NaN as null. A ValueError
+  if comments, which no table has, stand where the first row tells the columns.
   """
-  read = {"tsv": _read_tsv, "csv": _read_csv, "jsonl": _read_json_lines}
-  return read[find_format(path)](path)
+  format = find_format(path)
+  if format == "jsonl":
+    return _read_json_lines(path)
+  return _refuse_comments((_read_csv if format == "csv" else _read_tsv)(path))
+
+
+def _refuse_comments(rows: Iterator[Row]) -> Iterator[Row]:
+  """Passes on rows, unless the first begins with # and has fewer cells."""
+  head = []
+  for row in itertools.islice(rows, _MOST_COMMENTS):
+    head.append(row)
+    if not row.cells[0].startswith("#"):
+      break
+  if head and len(head[0].cells) < len(head[-1].cells):
+    number = head[-1].location.rpartition(":")[2]
+    raise ValueError(
+      f"{head[0].location}: a comment, {shorten(head[0].cells[0])!r}? The row "
+      f"in line {number} has {len(head[-1].cells)} columns: remove such lines"
+    )
+  yield from itertools.chain(head, rows)
 
 
 def _read_lines(path: str) -> Iterator[tuple[str, str]]:
@@ -146,15 +169,22 @@ def _read_json_lines(path: str) -> Iterator[Row]:
     except json.JSONDecodeError as error:
       raise ValueError(
         f"{location}: {error.msg} (column {error.colno}); expected a JSON "
-        "object on each line"
+        f"object on each line{_describe_array(line)}"
       ) from None
     except RecursionError:
       raise ValueError(f"{location}: JSON that is nested too deeply") from None
     if not isinstance(cells, dict):
       raise ValueError(
         f"{location}: expected a JSON object, found {shorten(line)}"
+        f"{_describe_array(line)}"
       )
     yield Row(location, cells)
+
+
+def _describe_array(line: str) -> str:
+  """Returns how to write a JSON array as lines, if a line begins one."""
+  is_array = line.lstrip().startswith("[")
+  return "; of an array, jq -c '.[]' writes them" if is_array else ""
 
 
 def read_columns(
@@ -195,26 +225,46 @@ def read_columns(
   ]
   known = [number for number in numbers if number is not None]
   needed = max((n + 1 if n >= 0 else -n for n in known), default=0)
-  format, skipped = find_format(path), 0
+  format, skipped, quoted = find_format(path), 0, ""
   for row in rows if header else itertools.chain([first], rows):
     cells = row.cells
     if skips_short_rows and len(cells) < needed:
       skipped += 1
       continue
-    _check_width(row, needed, width, format)
+    if format == "tsv" and any(map(_opens_quote, cells)):
+      quoted = row.location
+    _check_width(row, needed, width, format, quoted)
     yield Row(row.location, [None if n is None else cells[n] for n in numbers])
   if skipped:
     progress.note(f"{path}: skipped {skipped} rows of too few columns")
 
 
-def _check_width(row: Row, needed: int, width: int | None, format: str) -> None:
+def _opens_quote(cell: str) -> bool:
+  return cell.startswith('"') and cell.count('"') % 2 > 0
+
+
+def _check_width(
+  row: Row, needed: int, width: int | None, format: str, quoted: str
+) -> None:
+  """Raises a ValueError if a row has too few or too many cells.
+
+  `quoted` is where the last cell of TSV began with a quote that it lacks at the
+  end: a program that writes CSV may have put a line or a tab into quotes.
+  """
   count, delimiter = len(row.cells), "comma" if format == "csv" else "tab"
+  is_long = width is not None and _is_filled(row.cells[width:])
+  if quoted and (count < needed or is_long):
+    raise ValueError(
+      f'{quoted}: a cell opens a quote (") that is not closed in its line, and '
+      f"the row of {row.location} has {count} columns; TSV has no quotes: save "
+      "it as CSV"
+    )
   if count < needed:
     raise ValueError(
       f"{row.location}: expected at least {needed} columns, found {count} (is a"
       f" {delimiter} missing?)"
     )
-  if width is not None and _is_filled(row.cells[width:]):
+  if is_long:
     quotes = " without quotes" if format == "csv" else ""
     raise ValueError(
       f"{row.location}: expected {width} columns, found {count} (is there a"

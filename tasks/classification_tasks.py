@@ -236,7 +236,7 @@ class Columns(NamedTuple):
 
 _NO_COLUMNS = Columns()
 _DEFAULTS = ("text", "label")  # Names of columns.
-_ENDINGS = (".tsv", ".csv", ".jsonl")
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
 _METRICS = {
   "single_label": ("accuracy", "macro_f1"),
   "multi_label": ("micro_f1", "macro_f1"),

@@ -1,15 +1,16 @@
 """Reads questions about texts: SQuAD v1.1 and v2.0, and files of your own.
 
-A file is SQuAD's JSON (CMRC 2018 and others have the same form), JSON Lines of
+A file is SQuAD's JSON (CMRC 2018 and others have the same form); JSON Lines of
 
   {"id": "1", "question": "...", "context": "...",
    "answers": [{"text": "...", "answer_start": 17}]}
 
-with or without `answers`, or TSV of id, question and context. It may be
+with or without `answers`; or TSV of id, question and context. It may be
 compressed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+import json
 import reprlib
 from typing import Any, NamedTuple
 
@@ -41,18 +42,29 @@ class Question(NamedTuple):
 def read_questions(path: str) -> Iterator[Question]:
   """Yields the questions of a file, in their order.
 
-  Its name ends in .json, or in .jsonl, .tsv, .txt or .csv; .gz or .xz may
-  follow. The first row of a table may hold the names of its columns. A
-  ValueError names the place of what is missing, empty or of another form.
+  Its name ends in .json, which JSON Lines may have, too, or in .jsonl, .tsv,
+  .txt or .csv; .gz or .xz may follow. The first row of a table may hold the
+  names of its columns. A ValueError names the place of what is missing, empty
+  or of another form.
   """
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
-  if name.endswith(".json"):
+  if name.endswith(".json") and not _holds_json_lines(path):
     yield from _read_json(path)
-  elif name.endswith(".jsonl"):
+  elif tables.find_format(path) == "jsonl":
     for location, cells in tables.read_rows(path):
       yield _make_question(cells, location)
   else:
     yield from _read_table(path)
+
+
+def _holds_json_lines(path: str) -> bool:
+  """Returns whether the first line is a whole question, not SQuAD's JSON."""
+  lines = filter(str.strip, files.read_lines(path))
+  try:
+    first = json.loads(next(lines, "").removeprefix("\ufeff"))
+  except (ValueError, RecursionError):
+    return False
+  return isinstance(first, dict) and "question" in first
 
 
 def unique_questions(questions: Iterable[Question]) -> Iterator[Question]:

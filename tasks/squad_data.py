@@ -59,6 +59,7 @@ def find_set(
     paths=(path,),
     source={"is_training": kind == "train"},
     read=functools.partial(squad.read_questions, path),
+    version=2,
     **others,
   )
 
@@ -85,6 +86,7 @@ def make_features(data: SquadSet, folder: str) -> None:
   A ValueError if no question can be used, or needed answers are not known.
   """
   names = ("questions", "misplaced", "labelled", "cut_questions", "outside")
+  names += ("unanswerable",)
   counts: dict[str, Any] = dict.fromkeys(names, 0) | {"misplaced_shown": []}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
@@ -102,7 +104,10 @@ def make_features(data: SquadSet, folder: str) -> None:
       f"--max_query_length={data.settings.max_query_length}"
     )
   if data.is_training:
-    lines.append(f"{counts['outside']:,} windows do not contain the answer")
+    lines.append(
+      f"{counts['outside']:,} windows do not contain the answer; "
+      f"{counts['unanswerable']:,} questions have none"
+    )
   feature_files.print_summary(
     features,
     f"{data.paths[0]}: {counts['questions']:,} questions in {len(features):,} "
@@ -154,6 +159,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     counts["labelled"] += result.is_labelled
     counts["cut_questions"] += result.was_cut
     counts["outside"] += result.outside
+    counts["unanswerable"] += result.has_no_answer
     if result.misplaced:
       counts["misplaced"] += 1
       if len(shown) < 3:

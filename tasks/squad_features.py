@@ -163,7 +163,8 @@ class QuestionRows(NamedTuple):
   windows: list[tuple[bytes, int]]  # Records, and how many tokens they have.
   is_labelled: bool  # It has answers, or is known to have none.
   was_cut: bool  # It has more than max_query_length tokens.
-  outside: int = 0  # Windows to train on that do not contain the answer.
+  outside: int = 0  # Windows to train on without the answer that there is.
+  has_no_answer: bool = False  # It is known to have none.
   misplaced: str = ""  # Why it cannot be trained on: where its answer is not.
 
 
@@ -244,11 +245,11 @@ class FeatureMaker:
     rows, outside = [], 0
     for window in parts:
       start, end = _positions(window, span, len(head))
-      outside += not start
+      outside += span is not None and not start
       labels = {"start_positions": start, "end_positions": end}
       labels["is_impossible"] = int(not answers)
       rows.append(self._encode(head, document, window, labels))
-    return QuestionRows(rows, is_labelled, was_cut, outside)
+    return QuestionRows(rows, is_labelled, was_cut, outside, not answers)
 
   def _encode(self, head, document, window, labels):
     """Makes the record of a window; `head` is [CLS] question [SEP], encoded."""

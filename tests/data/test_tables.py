@@ -81,7 +81,22 @@ def test_rows_are_read_as_they_are_asked_for(write):
     ("t.jsonl", '{"a": ' + "[" * 100_000, "t.jsonl:1: JSON that is nested"),
     ("t.jsonl", '{"a": "x\\uD800"}', "t.jsonl:1: holds \\ud800, half of a sur"),
     ("t.jsonl", '{"\\udfff": 1}', "t.jsonl:1: holds \\udfff, half of a surro"),
-    ("t.json", "{}", "t.json: expected a name that ends in .tsv, .txt, .csv"),
+    ("t.xml", "{}", "t.xml: expected a name that ends in .tsv, .txt, .csv"),
+    (
+      "t.json",
+      '[\n{"a": 1}\n]',
+      "t.json:1: Expecting value (column 2); expe",
+    ),
+    (
+      "t.json",
+      '[{"a": 1}]',
+      't.json:1: expected a JSON object, found [{"a": 1}]; of an array, jq -c ',
+    ),
+    (
+      "t.csv",
+      "# made today\n# by me\na,b\n",
+      "t.csv:1: a comment, '# made today'? The row in line 3 has 2 columns",
+    ),
   ],
 )
 def test_faults_name_the_line(write, name, content, message):
@@ -135,6 +150,37 @@ def test_rows_with_cells_too_few_or_too_many(write):
   assert found == [["a", "b"], ["c", "e"]]
   # Empty cells do not make a row long.
   assert cells("t.csv", "a,b\nc,d, ,\n", 0, -1) == [["a", "b"], ["c", "d"]]
+
+
+def test_a_first_row_may_begin_with_a_hash(write):
+  for text in ("#win\tpos\nlost\tneg\n", "#win\tpos\n#lost\tneg\n", "# a\nb\n"):
+    found = rows(write("t.tsv", text))
+    assert [cells for _, cells in found] == [
+      line.split("\t") for line in text.splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+  ("content", "quoted", "row"),
+  [
+    # A newline in quotes, as a spreadsheet writes it; the next lines are rows.
+    ('x\ty\n"a\nb"\tz\n', "t.tsv:2", "t.tsv:2 has 1"),
+    ('x\ty\n"a ""b"\tz\n"c\tz\n d\n', "t.tsv:3", "t.tsv:4 has 1"),
+    ('x\ty\n"a\tb"\tz\n', "t.tsv:2", "t.tsv:2 has 3"),
+  ],
+)
+def test_the_quote_that_tsv_does_not_know_is_named(write, content, quoted, row):
+  with pytest.raises(ValueError) as error:
+    columns(write("t.tsv", content), "x", "y")
+  assert str(error.value) == (
+    f'{quoted}: a cell opens a quote (") that is not closed in its line, and '
+    f"the row of {row} columns; TSV has no quotes: save it as CSV"
+  )
+
+
+def test_json_lines_may_be_called_json(write):
+  path = write("t.json", '{"a": "x"}\n{"a": "y"}\n')
+  assert columns(path, "a") == [("t.json:1", ["x"]), ("t.json:2", ["y"])]
 
 
 def test_short_rows_are_skipped_and_counted_where_asked_for(write, capsys):

@@ -309,8 +309,8 @@ def test_a_folder_without_files_is_refused(write):
     classification_tasks.file_task("data")
   assert str(error.value) == (
     "--data_dir=data: no train, dev or test file there; expected a name such as"
-    " train.tsv, ending in .tsv, .csv, .jsonl, with or without .gz or .xz after"
-    " it; it holds train.doc"
+    " train.tsv, ending in .tsv, .csv, .jsonl, .json, with or without .gz or "
+    ".xz after it; it holds train.doc"
   )
 
 

@@ -47,6 +47,7 @@ def test_json_lines_are_read(tmp_path):
     {"question": "Who?", "choices": ["b", "c", "d"]},
   ]
   text = "".join(json.dumps(row) + "\n" for row in rows)
+  assert read(tmp_path, text, "data.json")
   first, second = read(tmp_path, text, "data.jsonl")
   assert first[:5] == ("7", "A.", "", ("b", "c"), 1)
   assert second[:5] == ("1", "", "Who?", ("b", "c", "d"), None)

@@ -49,14 +49,15 @@ def test_squad_json(tmp_path):
   ]
 
 
-def test_json_lines(tmp_path):
+@pytest.mark.parametrize("name", ["own.jsonl", "own.json"])
+def test_json_lines(tmp_path, name):
   answers = {"text": ["Rome"], "answer_start": [0]}
   rows = [
     {"id": "a", "question": "Q1?", "context": "Rome"},
     {"id": 2, "question": "Q2?", "context": "Rome", "answers": answers},
     {"id": "c", "question": "Q3?", "context": "C two", "answers": []},
   ]
-  path = tmp_path / "own.jsonl"
+  path = tmp_path / name
   assert read(path, "\n".join(map(json.dumps, rows))) == [
     ("a", "Q1?", "Rome", None, f"{path}:1"),
     ("2", "Q2?", "Rome", (ROME,), f"{path}:2"),

@@ -101,13 +101,21 @@ def test_counts_of_questions_and_windows(tmp_path, settings):
     "cut_questions": 1,
     "misplaced": 1,
     "outside": counts["outside"],
+    "unanswerable": 1,
   }
-  assert len(rows) - counts["outside"] >= windows_with
+  answerable = [example for _, example in rows if example != 0]
+  assert len(answerable) - counts["outside"] >= windows_with
   assert shown[0].startswith(f"{path}: question 'q1': at answer")
   assert 1 not in {example for _, example in rows}
   # The original counted an epoch in questions that it could train on.
   examples = open_set("train", path, settings)
   assert examples.rows_per_epoch == 5 < len(examples.features)
+
+
+def test_a_question_without_an_answer_does_not_lack_it(tmp_path, settings):
+  path = write_questions(tmp_path / "a.json", tiny.make_question(0, False))
+  rows, counts = make_rows("train", path, settings)
+  assert rows and (counts["outside"], counts["unanswerable"]) == (0, 1)
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path, settings):
