@@ -115,8 +115,10 @@ def _find_shard(settings: PretrainingDataSettings) -> int:
         f"--num_shards={count} needs --shard_index: none of "
         f"{', '.join(_JOB_NUMBERS)} is set"
       )
-    shard = int(os.environ[name])
-  if shard >= count:
+    # What is no number is refused with the numbers that are too high.
+    value = os.environ[name]
+    shard = int(value) if value.isdecimal() else value
+  if shard not in range(count):
     raise ValueError(
       f"{name}={shard}: expected a number from 0 to {count - 1}, as "
       f"--num_shards={count}"

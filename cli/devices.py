@@ -130,7 +130,11 @@ def _make_strategy(tf, settings):
     devices = kinds[0] or kinds[1]
     return tf.distribute.MirroredStrategy([device.name for device in devices])
   if distribution == "multi_worker":
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    try:
+      return tf.distribute.MultiWorkerMirroredStrategy()
+    except ValueError as error:  # Of JSON, or of an index that is no number.
+      value = os.environ.get("TF_CONFIG")
+      raise ValueError(f"TF_CONFIG={value}: {error}") from None
   if distribution == "tpu":
     try:
       resolver = tf.distribute.cluster_resolver.TPUClusterResolver(

@@ -199,6 +199,13 @@ def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):
   assert after == before
 
 
+@pytest.mark.parametrize("number", ["x", "-1", "2", "1.0"])
+def test_a_wrong_number_of_an_array_job_is_named(folder, number, monkeypatch):
+  monkeypatch.setenv("SLURM_ARRAY_TASK_ID", number)
+  message = f"SLURM_ARRAY_TASK_ID={number}: expected a number from 0 to 1"
+  program_flags.assert_refused(run(**SHARDS), message)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_in_the_middle_leaves_the_old_file(folder, processes):
   (folder / "out").write_text("old")
