@@ -9,6 +9,7 @@ the program that trained the model.
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 import json
 import queue
 import sys
@@ -22,16 +23,10 @@ from serving import engine_trials, exported_model, request_lines
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
-_SERVER_FLAGS = {
-  "host",
-  "port",
-  "allowed_hosts",
-  "max_request_bytes",
-  "batch_wait_ms",
-}
-_FILE_FLAGS = {"input_format", "text_column", "text_pair_column", "header"}
 _flags = program.group("Flags")
+_lines = functools.partial(program.group("Flags"), needs="serve=false")
 _serving = program.group("With --serve")
+_server = functools.partial(_serving, needs="serve")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,22 +45,22 @@ class PredictSettings(program.Settings):
     files.STANDARD_INPUT,
     "The file of texts, .gz and .xz too, or - for the standard input.",
   )
-  input_format: str = _flags(
+  input_format: str = _lines(
     "auto",
     "lines: one text per line. tsv: a column for each input of the model. "
     "jsonl: objects with the inputs by name, and id. auto: by the file's name, "
     "else tsv if the model takes several texts.",
     choices=("auto", *request_lines.FORMATS),
   )
-  text_column: str | None = _flags(
+  text_column: str | None = _lines(
     None,
     "Of a TSV file: the column of the model's first input, name or number from "
     "0; default what a header as GLUE's names, or the first.",
   )
-  text_pair_column: str | None = _flags(
+  text_pair_column: str | None = _lines(
     None, "Of a TSV file: the column of the second input, if the model has one."
   )
-  header: str = _flags(
+  header: str = _lines(
     "auto",
     "Whether the first row of a TSV file holds names; auto: if it has those of "
     "the columns, or of the model's inputs.",
@@ -87,16 +82,16 @@ class PredictSettings(program.Settings):
   )
   threads: int = _flags(0, "Cores that compute a batch; 0: all.", least=0)
   serve: bool = _serving(False, "Whether to answer on a web page instead.")
-  host: str = _serving("127.0.0.1", "The address; 0.0.0.0 for all networks.")
-  allowed_hosts: tuple[str, ...] = _serving(
+  host: str = _server("127.0.0.1", "The address; 0.0.0.0 for all networks.")
+  allowed_hosts: tuple[str, ...] = _server(
     (),
     "Accepted host names besides addresses, localhost and the machine's.",
   )
-  port: int = _serving(8080, "The port; 0 for any that is free.", least=0)
-  max_request_bytes: int = _serving(
+  port: int = _server(8080, "The port; 0 for any that is free.", least=0)
+  max_request_bytes: int = _server(
     1 << 20, "Most bytes of the body of a request.", least=0
   )
-  batch_wait_ms: int = _serving(3, "How long a batch waits for more.", least=0)
+  batch_wait_ms: int = _server(3, "How long a batch waits for more.", least=0)
 
 
 def read_ahead(
@@ -167,10 +162,6 @@ def main() -> int:
   }
   if len(used := [name for name, is_given in given.items() if is_given]) > 1:
     raise ValueError(f"{' and '.join(used)} are given: give one of them")
-  if settings.serve and (unread := settings.given & _FILE_FLAGS):
-    raise ValueError(f"--{min(unread)} cannot be given with --serve")
-  if not settings.serve and (unread := settings.given & _SERVER_FLAGS):
-    raise ValueError(f"--{min(unread)} needs --serve")
   if settings.serve:
     imports.load("waitress", "--serve")
   model = exported_model.ExportedModel(

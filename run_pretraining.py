@@ -71,8 +71,6 @@ def find_vocabulary(settings):
   if settings.dynamic_masking and settings.teacher_only:
     raise ValueError("--teacher_only=true masks no words: no --dynamic_masking")
   if not settings.dynamic_masking:
-    names = ("masked_lm_prob", "do_whole_word_mask")
-    pretraining.refuse_flags(settings, "dynamic_masking", *names)
     return None
   if not settings.vocab_file:
     raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
@@ -91,6 +89,7 @@ def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:
 
 def main() -> None:
   settings = model_folder.find_files(PretrainingSettings.read())
+  settings.check_needs()
   if not settings.do_train and not settings.do_eval:
     raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
   vocabulary = find_vocabulary(settings)

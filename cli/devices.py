@@ -12,6 +12,7 @@ from data import progress, remote
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
 _HOST_FLAGS |= {"teacher", "init_layers_from"}
+_TPU = ("use_tpu=true", "distribution=tpu")
 _devices = program.group("Devices")
 
 
@@ -42,11 +43,16 @@ class DeviceSettings(program.Settings):
   tpu_name: str | None = _devices(
     None,
     "The name or grpc:// address of the TPU; local for that of this machine.",
+    needs=_TPU,
   )
-  tpu_zone: str | None = _devices(None, "The zone of the TPU.")
-  gcp_project: str | None = _devices(None, "The project of the TPU.")
+  tpu_zone: str | None = _devices(None, "The zone of the TPU.", needs=_TPU)
+  gcp_project: str | None = _devices(
+    None, "The project of the TPU.", needs=_TPU
+  )
   master: str | None = _devices(
-    None, "The grpc:// address of the TPU, if --tpu_name is not given."
+    None,
+    "The grpc:// address of the TPU, if --tpu_name is not given.",
+    needs=_TPU,
   )
   num_tpu_cores: int = _devices(8, "Ignored: the TPU says how many it has.")
   iterations_per_loop: int = _devices(

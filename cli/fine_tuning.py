@@ -99,7 +99,10 @@ def read_settings(kind: type[_Settings]) -> _Settings:
       "data: run on the TPU's own machine with --tpu_name=local"
     )
   settings = model_folder.find_files(settings)
-  return settings if settings.do_train else _follow_training(settings)
+  if not settings.do_train:
+    settings = _follow_training(settings)
+  settings.check_needs()
+  return settings
 
 
 def _follow_training(settings: _Settings) -> _Settings:

@@ -18,9 +18,6 @@ _model = program.group("Model")
 _training = program.group("Training")
 _evaluation = program.group("Evaluation")
 
-# Without --teacher they have no effect.
-TEACHER_FLAGS = {"teacher_only", "teacher_vectors", "relation_heads"}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingSettings(
@@ -45,8 +42,12 @@ class PretrainingSettings(
   dynamic_masking: bool = _data(
     False, "Whether to mask records of --masks=false, each time anew."
   )
-  masked_lm_prob: float = _data(0.15, "Part of tokens masked.", least=0, most=1)
-  do_whole_word_mask: bool = _data(False, "Whether it masks whole words.")
+  masked_lm_prob: float = _data(
+    0.15, "Part of tokens masked.", least=0, most=1, needs="dynamic_masking"
+  )
+  do_whole_word_mask: bool = _data(
+    False, "Whether it masks whole words.", needs="dynamic_masking"
+  )
   next_sentence: bool = _data(True, "Whether records are sentence pairs.")
   vocab_file: str | None = _model(
     None, "The vocab.txt of the records; decides the vocab_size of the config."
@@ -60,17 +61,20 @@ class PretrainingSettings(
     False,
     "With --teacher: whether nothing else is learned; reads records of "
     "--masks=false without masking them.",
+    needs="teacher",
   )
   teacher_vectors: bool = _training(
     False,
     "With --teacher: whether to learn its vectors of sequences too, means of "
     "the last layer; for one that was trained to make them.",
+    needs="teacher",
   )
   relation_heads: int | None = _training(
     None,
     "With --teacher: heads to compare; default: as many of the teacher's as "
     "divide both sizes.",
     least=1,
+    needs="teacher",
   )
   num_train_steps: int = _training(
     100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS
@@ -122,16 +126,22 @@ class RecordFlags(shared_flags.StartSettings):
   max_predictions_per_seq: int = _flags(
     20, "Most masked tokens; choose --max_seq_length times --masked_lm_prob."
   )
-  masked_lm_prob: float = _flags(0.15, "Part of tokens to be masked.")
+  masked_lm_prob: float = _flags(
+    0.15, "Part of tokens to be masked.", needs="masks=true"
+  )
   short_seq_prob: float = _flags(
-    0.1, "Share of the documents whose pairs get a shorter, random length."
+    0.1,
+    "Share of the documents whose pairs get a shorter, random length.",
+    needs="next_sentence=true",
   )
   dupe_factor: int = _flags(
     10,
     "Times to use each document, masked anew. With --masks=false it only draws "
     "other sentence pairs, and is 1 unless you pass it.",
   )
-  do_whole_word_mask: bool = _flags(False, "Masks all pieces of words or none.")
+  do_whole_word_mask: bool = _flags(
+    False, "Masks all pieces of words or none.", needs="masks=true"
+  )
   random_seed: int = _flags(12345, "The same seed, the same records.")
   documents_per_block: int = _flags(
     0,
@@ -144,8 +154,6 @@ class RecordFlags(shared_flags.StartSettings):
 
   def for_records(self) -> pretraining_data.RecordSettings:
     """Returns what decides the records of a text."""
-    refuse_flags(self, "masks", "masked_lm_prob", "do_whole_word_mask")
-    refuse_flags(self, "next_sentence", "short_seq_prob")
     needs_copies = self.masks or "dupe_factor" in self.given
     return pretraining_data.RecordSettings(
       max_seq_length=self.max_seq_length,
@@ -159,13 +167,6 @@ class RecordFlags(shared_flags.StartSettings):
       masks=self.masks,
       next_sentence=self.next_sentence,
     )
-
-
-def refuse_flags(settings: program.Settings, switch: str, *names: str) -> None:
-  """Raises a ValueError if a flag is given that another one switches off."""
-  given = settings.given.intersection(names)
-  if given and not getattr(settings, switch):
-    raise ValueError(f"--{min(given)} has no effect with --{switch}=false")
 
 
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:

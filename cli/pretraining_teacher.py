@@ -31,8 +31,6 @@ def open(
   each other.
   """
   if not settings.teacher:
-    if given := settings.given & pretraining.TEACHER_FLAGS:
-      raise ValueError(f"--{min(given)} needs --teacher")
     return create_model, loss_fn, None, None
   alone, with_vectors = settings.teacher_only, settings.teacher_vectors
   if alone and (settings.do_eval or settings.eval_every_steps):

@@ -58,6 +58,9 @@ class Flag(NamedTuple):
   required: bool = False
   unless: str = ""  # Another flag, without which this one is required.
   repeated: bool = False  # Given once for each value, without commas.
+  # Without one of these it has no effect, and is refused: "teacher" stands for
+  # any value, "problem=multi_label" for this one.
+  needs: str | tuple[str, ...] = ()
 
 
 def group(title: str) -> Callable[..., Any]:
@@ -91,12 +94,19 @@ class Settings:
 
   @classmethod
   def read(cls, values: flags.FlagValues = FLAGS) -> Self:
-    """Returns the values of the flags, as they were given."""
+    """Returns the values of the flags, as they were given.
+
+    A ValueError says that one would have no effect; of a run that does not
+    train, `check_needs` does, when it knows what the training was.
+    """
     found = {name: values[name] for name in cls.flags_by_name()}
     given = frozenset(name for name, flag in found.items() if flag.present)
     plain = {name: flag.value for name, flag in found.items()}
     lists = {n: tuple(v) for n, v in plain.items() if isinstance(v, list)}
-    return cls(**plain | lists, given=given)
+    settings = cls(**plain | lists, given=given)
+    if getattr(settings, "do_train", True):
+      settings.check_needs()
+    return settings
 
   @classmethod
   def parse(cls, given: Mapping[str, Any]) -> Self:
@@ -108,6 +118,23 @@ class Settings:
     except flags.Error as error:
       raise ValueError(str(error)) from None
     return cls.read(values)
+
+  def check_needs(self) -> None:
+    """Raises a ValueError if a flag is given that would have no effect."""
+    for name, flag in self.flags_by_name().items():
+      needs = [flag.needs] if isinstance(flag.needs, str) else flag.needs
+      is_given = name in self.given and getattr(self, name) not in ("", None)
+      if is_given and needs and not any(map(self._has, needs)):
+        raise ValueError(
+          f"--{name} needs {' or '.join(f'--{n}' for n in needs)}"
+        )
+
+  def _has(self, need: str) -> bool:
+    """Returns whether a flag has a value, such as "masks=true"."""
+    name, _, expected = need.partition("=")
+    value = getattr(self, name)
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return shown == expected if expected else bool(value)
 
   def flag_values(self) -> dict[str, Any]:
     """Returns the values of the flags by name."""
@@ -205,6 +232,10 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
     sys.exit(_fail(f"{missing or fault}; see --help"))
   if others and not takes_others:
     sys.exit(_fail(f"unexpected argument {others[0]!r}; see --help"))
+  try:
+    kind.read()
+  except ValueError as error:
+    sys.exit(_fail(str(error)))
   return others
 
 

@@ -178,10 +178,18 @@ class FineTuningSettings(
   )
   # The defaults are those with which DistilBERT learned SQuAD.
   distillation_alpha: float = _training(
-    0.5, "With --teacher: the share of the task's loss.", least=0.0, most=1.0
+    0.5,
+    "With --teacher: the share of the task's loss.",
+    least=0.0,
+    most=1.0,
+    needs="teacher",
   )
   distillation_temperature: float = _training(
-    2.0, "With --teacher: what logits are divided by.", least=0.1, most=100.0
+    2.0,
+    "With --teacher: what logits are divided by.",
+    least=0.1,
+    most=100.0,
+    needs="teacher",
   )
   freeze_layers: str = _training(
     "0",
@@ -202,6 +210,7 @@ class FineTuningSettings(
     "Evaluations in a row without a better score after which training ends; 0 "
     "trains to the end.",
     least=0,
+    needs=("eval_every_epochs", "eval_every_steps"),
   )
   do_predict: bool = _evaluation(False, "Whether to predict, after training.")
   predict_batch_size: int = _evaluation(

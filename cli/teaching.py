@@ -28,9 +28,6 @@ _SHARED = (
 def find_teacher(settings: Any, data: Any) -> str | None:
   """Checks a training's --teacher; returns a digest of its weights."""
   folder = settings.teacher
-  for name in ("distillation_alpha", "distillation_temperature"):
-    if name in settings.given and not folder:
-      raise ValueError(f"--{name} needs --teacher")
   if not folder or not data.train:
     return None
   problem = data.model_settings["problem"]

@@ -171,7 +171,9 @@ def _make_settings(entry: Entry, settings, kind) -> Any:
   values |= {"output_dir": folder, "start": settings.start}
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
-  return dataclasses.replace(parsed, **values, given=frozenset(own))
+  made = dataclasses.replace(parsed, **values, given=frozenset(own))
+  made.check_needs()
+  return made
 
 
 def _is_the_runs(name: str, value: Any, other: Any) -> bool:

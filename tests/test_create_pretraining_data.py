@@ -85,7 +85,7 @@ def test_records_without_masks_need_no_copies(folder):
 )
 def test_a_flag_that_another_switches_off_is_refused(folder, flag, switch):
   done = run(**{flag: 1, switch: False})
-  message = f"error: --{flag} has no effect with --{switch}=false"
+  message = f"error: --{flag} needs --{switch}=true"
   program_flags.assert_refused(done, message)
 
 

@@ -194,7 +194,10 @@ def test_an_end_while_the_input_is_open():
   [
     ({"text": "a", "input_file": "b"}, "--text and --input_file are given"),
     ({"text": "a", "port": 80}, "--port needs --serve"),
-    ({"serve": True, "input_format": "tsv"}, "--input_format cannot be given"),
+    (
+      {"serve": True, "input_format": "tsv"},
+      "--input_format needs --serve=false",
+    ),
     ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
     ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
     ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),

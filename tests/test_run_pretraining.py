@@ -343,7 +343,7 @@ def test_a_phase_without_next_sentences_leaves_their_weights(
     (
       "masked",
       "dynamic_masking=0",
-      "--do_whole_word_mask has no effect with -",
+      "--do_whole_word_mask needs --dynamic_masking",
     ),
   ],
 )

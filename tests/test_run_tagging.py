@@ -208,7 +208,7 @@ FAULTS = (
   ({"best_metric": "bleu"}, "--best_metric=bleu: expected one of f1, precisi"),
   (
     {"lstm_size": 3, "feature_layers": "mix"},
-    "--feature_layers and --lstm_size need --feature_based",
+    "--feature_layers needs --feature_based",
   ),
   ({**BASED, "freeze_layers": 1}, "--feature_based freezes BERT as a whole: "),
   (

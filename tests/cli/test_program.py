@@ -45,6 +45,8 @@ class Settings(program.Settings):
   rate: float = _data(0.5, "A rate.", least=0.0, most=1.0)
   kind: str = _data("x", "A kind.", choices=("x", "y"))
   is_new: bool = _data(False, "Whether it is new.")
+  age: int = _data(1, "An age.", needs="is_new=false")
+  tone: str = _data("c", "A tone.", needs=("kind=y", "size"))
   derived: int = 7  # No flag.
 
 
@@ -61,6 +63,23 @@ def test_values_have_the_types_of_their_fields():
   )
   assert list(settings.flag_values()) == list(Settings.flags_by_name())
   assert "derived" not in Settings.flags_by_name()
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({"age": 1, "is_new": True}, "--age needs --is_new=false"),
+    ({"tone": "d", "kind": "x"}, "--tone needs --kind=y or --size"),
+  ],
+)
+def test_a_flag_without_effect_is_refused(given, message):
+  with pytest.raises(ValueError, match=message):
+    Settings.parse({"path": "p", **given})
+
+
+def test_a_flag_with_what_it_needs_is_read():
+  for given in ({"age": 2}, {"tone": "d", "kind": "y"}, {"tone": "", "age": 3}):
+    assert Settings.parse({"path": "p", **given}).given == {"path", *given}
 
 
 def test_values_of_a_json_object_are_those_of_a_command_line():
