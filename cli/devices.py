@@ -138,7 +138,7 @@ def _make_strategy(tf, settings):
   if distribution == "multi_worker":
     try:
       return tf.distribute.MultiWorkerMirroredStrategy()
-    except ValueError as error:  # Of JSON, or of an index that is no number.
+    except ValueError as error:  # It may not be JSON.
       value = os.environ.get("TF_CONFIG")
       raise ValueError(f"TF_CONFIG={value}: {error}") from None
   if distribution == "tpu":
