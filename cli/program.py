@@ -389,8 +389,17 @@ def print_summary(
     line = f"checkpoints: {len(steps)}, {sum(sizes) / 1e6:,.1f} MB"
     if len(steps) > 1:
       line += "; --keep_checkpoint_max=1 keeps only the newest"
+    else:
+      line += (
+        ", from which training can go on; older ones are deleted when it is "
+        "complete, unless you pass --keep_checkpoint_max"
+      )
     lines.append(line)
-  has_weights = steps or model_selection.best_step(folder) is not None
+  has_best = model_selection.best_step(folder) is not None
+  if has_best:
+    sizes = [file.size for file in list_files(f"{folder}/best").values()]
+    lines.append(f"best/: the best weights alone, {sum(sizes) / 1e6:,.1f} MB")
+  has_weights = steps or has_best
   if has_weights and can_export:
     folder = folder.rstrip("/")
     flags = {"model": folder, "export_dir": f"{folder}_export"}

@@ -110,7 +110,8 @@ class TrainingSettings(program.Settings):
   keep_checkpoint_max: int = _training(
     5,
     "How many of the newest checkpoints to keep, each three times the size of "
-    "the weights; 0 keeps all.",
+    "the weights; 0 keeps all. If the flag is not given, a fine-tuning keeps "
+    "only the last one when it is complete.",
     least=0,
   )
   eval_every_steps: int = _training(

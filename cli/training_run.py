@@ -15,6 +15,7 @@ from data import files, label_files, text_vectors
 import modeling
 from training import loop, model_selection, prediction, same_run, training_plan
 from vocabularies import vocabulary_table
+from weights import checkpoints
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -30,6 +31,8 @@ class TrainingRun:
   report: dict[str, str] = dataclasses.field(default_factory=dict)
   # The scores to show first, the most important one at their head.
   shown_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  # What answers without a model get, by the name of the curve beside it.
+  guesses: dict[str, Any] = dataclasses.field(default_factory=dict)
   model: keras.Model = dataclasses.field(init=False)
   predictor: prediction.Predictor = dataclasses.field(init=False)
 
@@ -89,7 +92,13 @@ class TrainingRun:
   def write_report(self, start: float, problem: str, score: str = "") -> None:
     """Writes report.html; see `run_report.write`."""
     run_report.write(
-      self.settings, start, problem, self.report, score, self.shown_scores
+      self.settings,
+      start,
+      problem,
+      self.report,
+      score,
+      self.shown_scores,
+      self.guesses,
     )
 
 
@@ -125,26 +134,33 @@ def train(
 ) -> tuple[int, str]:
   """Trains or resumes by `loop.train`; restores the best weights if any.
 
-  SIGINT and SIGTERM save, then exit with status 128 + signal number. Returns
-  the step of the weights, and the score in words, "" without an evaluation.
+  SIGINT and SIGTERM save, then exit with status 128 + signal number. When the
+  training is complete, its last checkpoint remains, from which it can be made
+  longer, and the best weights; older checkpoints are deleted unless the user
+  chose --keep_checkpoint_max. Returns the step of the weights, and the score in
+  words, "" without an evaluation.
   """
-  history = None
+  history, best = None, None
+  folder, is_chief = settings.output_dir, strategy.extended.should_checkpoint
   if settings.evaluates_in_training:
     history = model_selection.History(
-      settings.output_dir,
+      folder,
       f"eval_{metric}",
       settings.early_stopping_patience,
-      writes=strategy.extended.should_checkpoint,
+      writes=is_chief,
       fits_head=fits_head,
     )
   step, signal = loop.train(strategy, tasks, plan, evaluate, history, draws)
   if signal:
     sys.exit(128 + signal)
-  if not history:
-    return step, ""
-  same_run.wait_for_all(strategy)
-  variables, _ = loop.name_variables(tasks)
-  best = model_selection.restore_best(settings.output_dir, variables)
+  if history:
+    same_run.wait_for_all(strategy)
+    variables, _ = loop.name_variables(tasks)
+    best = model_selection.restore_best(folder, variables, mends=is_chief)
+    # Another worker may still read the checkpoint of damaged best weights.
+    same_run.wait_for_all(strategy)
+  if is_chief and "keep_checkpoint_max" not in settings.given:
+    checkpoints.delete_before(folder, step)
   if best is None:
     return step, ""
   print(f"weights of step {best}; {history.summary()}")

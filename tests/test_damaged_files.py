@@ -182,6 +182,18 @@ def test_damaged_best_weights_are_those_of_their_step_or_skipped(
     assert line.startswith(start) and line.endswith(end)
 
 
+def test_damaged_best_weights_are_mended(tmp_path):
+  """For the end of a training deletes the older checkpoints."""
+  write(tmp_path, 1, 2)
+  write(tmp_path / "best", 1)
+  damage(tmp_path / "best", 1)
+  mend = functools.partial(model_selection.restore_best, mends=True)
+  assert read(tmp_path, mend) == (1, 1.0)
+  checkpoints.delete_before(str(tmp_path), 2)
+  assert checkpoints.saved_steps(str(tmp_path)) == [2]
+  assert read(tmp_path, model_selection.restore_best) == (1, 1.0)
+
+
 PROGRAM = """
 from absl import flags
 import tensorflow as tf

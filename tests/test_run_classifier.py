@@ -182,6 +182,31 @@ def test_early_stopping_and_the_best_checkpoint(tmp_path):
   assert tiny.read_results(out) == results
 
 
+def test_a_complete_training_keeps_its_last_and_its_best_weights(tmp_path):
+  tiny.write_tsv(tmp_path / "train.tsv", range(40))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 410))
+  flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True}
+  flags |= {"num_train_epochs": 2, "eval_every_steps": 2}
+  result = run(tmp_path, save_checkpoints_steps=2, **flags)
+  out, slot = tmp_path / "out", "output_bias/adam_m"
+  assert checkpoints.saved_steps(str(out)) == [10]
+  state = (out / "checkpoint").read_text()
+  assert re.findall(r"model\.ckpt-\d+", state) == ["model.ckpt-10"] * 2
+  assert slot in read_checkpoint(out, 10)
+  [best] = checkpoints.saved_steps(str(out / "best"))
+  assert slot not in read_checkpoint(out / "best", best)
+  assert re.search(
+    r"checkpoints: 1, \d.* older ones are deleted when it is complete",
+    result.stdout,
+  )
+  assert re.search(r"best/: the best weights alone, 0\.\d MB", result.stdout)
+  # It resumes from there, and a flag that is given is followed to the end.
+  flags |= {"num_train_epochs": 3, "keep_checkpoint_max": 2}
+  again = run(tmp_path, save_checkpoints_steps=2, **flags)
+  assert "resuming at step 10 of 15" in again.stdout
+  assert checkpoints.saved_steps(str(out)) == [14, 15]
+
+
 def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(16))
   (tmp_path / "dev.tsv").write_text("label\ttext\n" + "pos\tgood\n" * 3)

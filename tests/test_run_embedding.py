@@ -355,6 +355,7 @@ def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
   flags = {"data_dir": tmp_path, "objective": "labels", "do_eval": True}
   flags |= {**TRAINING, "num_train_epochs": 0.05, "eval_every_steps": 2}
   flags |= {"save_checkpoints_steps": 2, "iterations_per_loop": 1}
+  flags["keep_checkpoint_max"] = 0
   command = tiny.command("run_embedding", tmp_path, DROPOUT, **flags)
   program_flags.succeed(command)
   whole, killed = paths.contents(tmp_path / "out"), tmp_path / "killed"

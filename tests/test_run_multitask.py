@@ -92,6 +92,7 @@ def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
   folder, entries = tasks
   pair = [{**entries[name], "weight": w} for name, w in HANDOVER.items()]
   others = {"save_checkpoints_steps": 6, "num_train_steps": 12}
+  others["keep_checkpoint_max"] = 0
   succeed(tiny.run_tasks(folder, pair, "handover", **others))
   early = dict(checkpoints.read(str(folder / "handover/model.ckpt-6")))
   late = dict(checkpoints.read(str(folder / "handover/model.ckpt-12")))
@@ -242,6 +243,7 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
 
 def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   steps = {"num_train_steps": 6, "save_checkpoints_steps": 3}
+  steps["keep_checkpoint_max"] = 0
   succeed(tiny.run_tasks(tmp_path, [words], **steps))
   early, late = (
     dict(checkpoints.read(str(tmp_path / f"out/model.ckpt-{step}")))

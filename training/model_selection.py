@@ -160,12 +160,13 @@ def best_step(folder: str) -> int | None:
 
 
 def restore_best(
-  folder: str, variables: Mapping[str, tf.Variable]
+  folder: str, variables: Mapping[str, tf.Variable], mends: bool = False
 ) -> int | None:
   """Loads the best weights of a run; returns their step, None without any.
 
   If they are damaged, a line on standard error says so, and the training
-  checkpoint of the same step is loaded instead, if it still exists.
+  checkpoint of the same step is loaded instead, if it still exists; `mends`
+  then writes the best weights again, for that checkpoint may be deleted.
   """
   try:
     return checkpoints.restore(_best_folder(folder), variables)
@@ -177,6 +178,8 @@ def restore_best(
     progress.note(f"{fault}; trying {prefix}")
     try:
       checkpoints.load(prefix, variables)
+      if mends:
+        checkpoints.save(_best_folder(folder), step, variables, keep=1)
       return step
     except checkpoints.DamagedCheckpointError as error:
       fault = str(error)

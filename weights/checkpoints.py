@@ -408,10 +408,7 @@ def write(
     if step is not None:
       steps = [saved for saved in saved_steps(folder) if saved <= step]
       kept = steps[-keep:] if keep else steps
-      # The file that TensorFlow's own tools look for.
-      lines = [f'model_checkpoint_path: "model.ckpt-{step}"']
-      lines += [f'all_model_checkpoint_paths: "model.ckpt-{s}"' for s in kept]
-      files.write_lines(tf.io.gfile.join(folder, "checkpoint"), lines)
+      _write_state(folder, kept)
   except (tf.errors.OpError, OSError) as error:
     with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
       remove_temporary_files(folder)
@@ -420,6 +417,13 @@ def write(
   for old in set(steps) - set(kept):
     delete(folder, old)
   return prefix
+
+
+def _write_state(folder: str, steps: Sequence[int]) -> None:
+  """Writes the file that TensorFlow's own tools look for."""
+  lines = [f'model_checkpoint_path: "model.ckpt-{steps[-1]}"']
+  lines += [f'all_model_checkpoint_paths: "model.ckpt-{s}"' for s in steps]
+  files.write_lines(tf.io.gfile.join(folder, "checkpoint"), lines)
 
 
 def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
@@ -458,6 +462,15 @@ def delete(folder: str, step: int) -> None:
   names = [name for name in list_folder(folder) if name.startswith(prefix)]
   for name in sorted(names, key=lambda name: not name.endswith(".index")):
     tf.io.gfile.remove(tf.io.gfile.join(folder, name))
+
+
+def delete_before(folder: str, step: int) -> None:
+  """Deletes the checkpoints of steps before one that is whole."""
+  older = [saved for saved in saved_steps(folder) if saved < step]
+  for old in older:
+    delete(folder, old)
+  if older:
+    _write_state(folder, saved_steps(folder))
 
 
 def plain_message(error: Exception) -> str:

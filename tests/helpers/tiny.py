@@ -322,6 +322,7 @@ _SHORT = {
   "train_batch_size": 16,
   "learning_rate": 1e-3,
   "save_checkpoints_steps": 4,
+  "keep_checkpoint_max": 5,  # Else a complete fine-tuning keeps only the last.
   "iterations_per_loop": 1,  # Else time decides how many updates are a point.
 }
 _EPOCHS = {"num_train_epochs": 2, "eval_every_steps": 2}
