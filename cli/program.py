@@ -203,6 +203,7 @@ def run_program(
 
 def _parse_flags(kind, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
+  sys.excepthook = _end_in_a_line  # The imports that follow take seconds.
   if isinstance(sys.stdout, io.TextIOWrapper):
     # Labels that the terminal lacks do not end a training.
     sys.stdout.reconfigure(errors="backslashreplace")
@@ -237,6 +238,14 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
   except ValueError as error:
     sys.exit(_fail(str(error)))
   return others
+
+
+def _end_in_a_line(kind, error, trace) -> None:
+  """Describes Ctrl-C outside of `main` in a line; others as usual."""
+  if kind is KeyboardInterrupt:
+    _fail("interrupted")
+  else:
+    sys.__excepthook__(kind, error, trace)
 
 
 def _check_floats() -> None:

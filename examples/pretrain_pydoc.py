@@ -10,7 +10,6 @@ text are guessed before and after. It takes two to five minutes on two cores.
 import argparse
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import pydoc_data.topics
@@ -22,6 +21,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+
+def end_in_a_line(kind, error, trace) -> None:
+  """Describes Ctrl-C in a line; other exceptions as usual."""
+  if kind is KeyboardInterrupt:
+    print("interrupted: the same command resumes it", file=sys.stderr)
+  else:
+    sys.__excepthook__(kind, error, trace)
+
+
+if __name__ == "__main__":
+  sys.excepthook = end_in_a_line  # The imports take seconds already.
 
 from data import imports
 
@@ -96,10 +107,24 @@ def is_prose(text: str) -> bool:
 
 
 def run(program: str, **flags) -> None:
-  """Prints a command as one would type it, then runs it."""
+  """Prints a command as one would type it, then runs it.
+
+  Ctrl-C ends the program, too, which may have a checkpoint to save: this waits
+  for it. A program that fails, or is interrupted, has said so in a line.
+  """
   arguments = [f"--{name}={value}" for name, value in flags.items()]
   print("\n$ " + shlex.join(["python", program, *arguments]), flush=True)
-  subprocess.run([sys.executable, ROOT / program, *arguments], check=True)
+  command, interrupt = [sys.executable, ROOT / program, *arguments], None
+  with subprocess.Popen(command) as process:
+    while process.returncode is None:
+      try:
+        process.wait()
+      except KeyboardInterrupt as error:
+        interrupt = error
+  if process.returncode:
+    sys.exit(130 if interrupt else process.returncode)
+  if interrupt:
+    raise interrupt
 
 
 def make_records(folder, name, **flags):
@@ -168,19 +193,15 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   limits = records.pretraining_limits(LENGTHS["max_seq_length"], config)
   parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
   train, evaluation = (
-    loss_watch.sample([str(folder / name)], parse, most=2**62)[1]
+    loss_watch.sample([str(folder / name)], parse, most=2**62)
     for name in ("train.tfrecord", "eval.tfrecord")
   )
-  (best, _), total = train.most_common(1)[0], evaluation.total()
-  # Add-one smoothing: no word has probability 0.
-  seen = train.total() + VOCAB_SIZE
-  loss = -sum(
-    count * math.log((train[word] + 1) / seen)
-    for word, count in evaluation.items()
-  )
+  [(best, _)] = train.words.most_common(1)
+  guesses = loss_watch.guess(train, evaluation, config.vocab_size)
   tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
   [word] = tokenizer.convert_ids_to_tokens([best])
-  return word, evaluation[best] / total, loss / total
+  names = "masked_lm_accuracy", "masked_lm_loss"
+  return word, *(guesses[name].score for name in names)
 
 
 def write_config(folder, path) -> None:

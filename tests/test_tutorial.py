@@ -1,7 +1,9 @@
 """The tutorial and the demo run, and the notebook shows what it prints."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -38,6 +40,49 @@ def test_the_demo_has_what_the_notebook_calls():
   demo = (EXAMPLES / "pretrain_pydoc.py").read_text(encoding="utf-8")
   for name in set(re.findall(r"pretrain_pydoc\.(\w+)", code)):
     assert re.search(rf"(?m)^(def )?{name}\b", demo), name
+
+
+SLOW_TO_LEAVE = """
+import sys, time
+try:
+  print("ready", flush=True)
+  time.sleep(60)
+except KeyboardInterrupt:
+  time.sleep(1)  # As long as a checkpoint may take.
+  print("saved")
+  sys.exit(130)
+"""
+RUN_IT = "import pretrain_pydoc as demo, sys; demo.run(sys.argv[1])"
+
+
+def test_ctrl_c_lets_the_program_of_the_demo_end(tmp_path):
+  program = tmp_path / "slow_to_leave.py"
+  program.write_text(SLOW_TO_LEAVE)
+  with subprocess.Popen(
+    [sys.executable, "-c", RUN_IT, program],
+    cwd=EXAMPLES,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
+  ) as process:
+    assert process.stdout and process.stderr
+    while process.stdout.readline() != "ready\n":
+      assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # As a terminal does.
+    assert process.stdout.read() == "saved\n"
+    assert process.stderr.read() == ""
+  assert process.returncode == 130
+
+
+def test_ctrl_c_in_the_demo_itself_is_a_line(tmp_path):
+  """As while it imports."""
+  code = f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\n"
+  code += "import pretrain_pydoc as demo, sys\n"
+  code += "sys.excepthook = demo.end_in_a_line\nraise KeyboardInterrupt"
+  command = [sys.executable, "-c", code]
+  result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+  assert result.stderr == "interrupted: the same command resumes it\n"
 
 
 @pytest.mark.slow

@@ -50,6 +50,32 @@ class Settings(program.Settings):
   derived: int = 7  # No flag.
 
 
+INTERRUPTED = """
+from cli import program
+
+class Settings(program.Settings):
+  @classmethod
+  def define_flags(cls):
+    raise KeyboardInterrupt
+
+program.start(Settings)
+"""
+
+
+def test_ctrl_c_before_the_program_itself_is_a_line(tmp_path):
+  """As while it imports TensorFlow, which takes seconds."""
+  script = tmp_path / "start.py"
+  script.write_text(INTERRUPTED)
+  result = subprocess.run(
+    [sys.executable, script],
+    env={"PYTHONPATH": str(paths.ROOT)},
+    capture_output=True,
+    text=True,
+  )
+  assert result.returncode != 0
+  assert result.stderr == "start.py: error: interrupted\n"
+
+
 def test_values_have_the_types_of_their_fields():
   given = {"path": "p", "names": "c,d", "size": 3, "rate": 1, "is_new": True}
   settings = program_flags.read(Settings, lambda kind: kind.read(), **given)
