@@ -1,6 +1,7 @@
 """The output folder of a training: claimed, filled, and read again."""
 
-from collections.abc import Iterator, Mapping
+import collections
+from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
 import importlib
@@ -186,7 +187,7 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
       ("in it, not used", loaded.unused),
     ):
       if names:
-        print(f"  {title}: {', '.join(names)}")
+        print(f"  {title}: {', '.join(_join_heads(names))}")
   else:
     print("no checkpoint given: the weights are random")
   if settings.word_vectors:
@@ -194,6 +195,21 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
     variable = variables["bert/embeddings/word_embeddings"]
     word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
   return 0
+
+
+def _join_heads(names: Sequence[str]) -> list[str]:
+  """Counts the variables of a head that has more than two.
+
+  >>> _join_heads(["cls/a/bias", "cls/b/bias", "cls/c/kernel", "output_bias"])
+  ['cls (3 variables)', 'output_bias']
+  """
+  heads = collections.Counter(name.partition("/")[0] for name in names)
+  shown = {}  # In the order of the names.
+  for name in names:
+    head = name.partition("/")[0]
+    is_long = heads[head] > 2 and head != "bert"
+    shown[f"{head} ({heads[head]} variables)" if is_long else name] = None
+  return list(shown)
 
 
 def _choose_layers(settings: Any) -> checkpoints.Weights:
