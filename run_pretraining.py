@@ -112,23 +112,31 @@ def main() -> None:
       run.model.bert.pooler.trainable = False
       run.model.heads.seq_relationship.trainable = False
 
+    labels, is_causal = None, encoder_table.is_causal(config)
+    if run.is_chief and not (settings.teacher_only or is_causal):
+      labels = loss_watch.sample_training(data)
+      run.add_guesses(labels)
+
     def evaluate_at(step):
       if step not in run.scores:  # The last one is requested twice.
         rows, scores = pretraining_data.evaluate(run.predictor, data, settings)
         run.scores[step] = scores
+        guesses = {}
+        if labels:
+          asked = loss_watch.count(rows)
+          guesses = run.add_guesses(labels, asked, "eval/")
         run.add_section(
           "Evaluation",
           pretraining_data.describe,
           rows,
           scores,
           settings.vocab_file,
+          guesses,
         )
       return run.scores[step]
 
     if settings.do_train:
-      watch, is_causal = None, encoder_table.is_causal(config)
-      if run.is_chief and not (settings.teacher_only or is_causal):
-        watch = loss_watch.watch(data, settings)
+      watch = loss_watch.watch(labels, settings) if labels else None
       run.train(losses, evaluate_at, watch, teacher)
     if settings.do_eval:
       scores = evaluate_at(run.step)

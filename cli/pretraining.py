@@ -6,6 +6,8 @@
 from collections.abc import Callable
 import dataclasses
 import os
+import re
+import shlex
 from typing import Any
 
 from cli import devices, program, shared_flags
@@ -17,6 +19,11 @@ _data = program.group("Data")
 _model = program.group("Model")
 _training = program.group("Training")
 _evaluation = program.group("Evaluation")
+
+# Names of records to evaluate on, never to train on.
+_HELD_OUT = re.compile(
+  r"(^|[^a-z])(dev|eval|evaluation|held.?out|test|val|valid|validation)([^a-z]|$)"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,17 +238,28 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
 def print_end(
   settings: RecordFlags, outputs: list[str], records: int, start: float
 ) -> None:
-  """Prints the files written, the time, and the next command."""
+  """Prints the files written, the time, and the next command.
+
+  Records whose names say that they are held out are not to be trained on.
+  """
+  written, lines = ",".join(outputs), [f"wrote {', '.join(outputs)}"]
+  if all(_HELD_OUT.search(os.path.basename(path).lower()) for path in outputs):
+    lines.append(
+      "to evaluate on them, give run_pretraining.py "
+      f"--eval_input_file={shlex.quote(written)} and --do_eval=true"
+    )
+    program.print_end(start, *lines)
+    return
   # Four times through the records, of which a text has ten versions.
   most = PretrainingSettings.num_train_steps
+  batch = PretrainingSettings.train_batch_size
   passes = 4 if settings.masks else 40
-  steps = min(
-    max(records * passes // PretrainingSettings.train_batch_size, 100), most
-  )
+  steps = min(max(records * passes // batch, 100), most)
   size, model = "base" if steps == most else "mini", settings.model or None
+  lines.append(describe_epochs(steps, batch, records))
   command = program.command(
     "run_pretraining.py",
-    input_file=",".join(outputs),
+    input_file=written,
     model=model,
     bert_config_file=None if model else f"configs/bert_{size}.json",
     vocab_file=None if model else settings.vocab_file,
@@ -254,4 +272,17 @@ def print_end(
     dynamic_masking=None if settings.masks else "true",
     next_sentence=None if settings.next_sentence else "false",
   )
-  program.print_end(start, f"wrote {', '.join(outputs)}", command=command)
+  program.print_end(start, *lines, command=command)
+
+
+def describe_epochs(steps: int, batch_size: int, records: int) -> str:
+  """Says how often a training sees each record.
+
+  >>> describe_epochs(2177, 32, 17423)
+  '2,177 steps of 32 are 4.0 epochs of 17,423 records'
+  """
+  epochs = round(steps * batch_size / records, 2)
+  return (
+    f"{steps:,} steps of {batch_size} are {epochs:,} epochs of {records:,} "
+    "records"
+  )

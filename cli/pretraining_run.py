@@ -8,6 +8,7 @@ with pretraining_run.open_run(settings, config, data, strategy) as run:
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
+import math
 import shlex
 import sys
 import time
@@ -17,9 +18,10 @@ import keras
 import tensorflow as tf
 
 from cli import output_folder, pretraining, program, training_run
+from inputs import records
 import modeling
 import optimization
-from tasks import pretraining_data
+from tasks import loss_watch, pretraining_data
 from training import loop, reporting, same_run, training_plan
 from weights import checkpoints
 
@@ -76,6 +78,20 @@ class Run(training_run.TrainingRun):
     if self.is_chief:
       self.write_model_files()
 
+  def add_guesses(
+    self,
+    known: loss_watch.Labels,
+    asked: loss_watch.Labels | None = None,
+    curves: str = "",
+  ) -> dict[str, loss_watch.Guess]:
+    """Keeps what answers by frequency get, for the curves of such a prefix.
+
+    Returns them by the name of the score; see `loss_watch.guess`.
+    """
+    found = loss_watch.guess(known, asked or known, self.config.vocab_size)
+    self.guesses |= {curves + name: guess for name, guess in found.items()}
+    return found
+
   def train(
     self,
     loss_fn: training_plan.LossFn,
@@ -85,6 +101,11 @@ class Run(training_run.TrainingRun):
   ) -> None:
     """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
     settings, num_steps = self.settings, self.settings.num_train_steps
+    number = records.count_at_once(self.data.train_files)
+    if number and self.is_chief:
+      steps = num_steps - self.phase.first_step
+      batch = settings.train_batch_size
+      print(pretraining.describe_epochs(steps, batch, number))
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
         self.model.trainable_variables,
@@ -150,11 +171,31 @@ def print_summary(run: Run, start: float) -> None:
     )
   command = "the same command with --do_train=false --do_eval=true"
   if run.settings.do_eval or run.settings.teacher_only:
-    model, vocabulary = run.folder, run.settings.vocab_file
-    if output_folder.starts_elsewhere(run.settings):
-      model = run.settings.model or "..."
-    command = (
-      f"python run_classifier.py --model={shlex.quote(model)} --task_name=... "
-      "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
-    ) + ("" if vocabulary else " --vocab_file=...")
+    fault = _describe_lack_of_learning(run)
+    lines += [fault] if fault else []
+    command = "" if fault else _describe_fine_tuning(run)
   program.print_end(start, *lines, command=command)
+
+
+def _describe_lack_of_learning(run: Run) -> str:
+  """Says why the weights are not worth a fine-tuning, "" if they are."""
+  advice = "train for more steps before you fine-tune, see docs/loss.md"
+  guess = run.guesses.get("eval/masked_lm_loss")
+  loss = run.scores.get(run.step, {}).get("masked_lm_loss", -math.inf)
+  if guess and loss >= guess.score:
+    return (
+      f"no better than {guess.name} alone, whose masked-LM loss is "
+      f"{guess.score:.4g}: {advice}"
+    )
+  is_random = not run.step and not run.settings.init_checkpoint
+  return f"the weights are random: {advice}" if is_random else ""
+
+
+def _describe_fine_tuning(run: Run) -> str:
+  model, vocabulary = run.folder, run.settings.vocab_file
+  if output_folder.starts_elsewhere(run.settings):
+    model = run.settings.model or "..."
+  return (
+    f"python run_classifier.py --model={shlex.quote(model)} --task_name=... "
+    "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
+  ) + ("" if vocabulary else " --vocab_file=...")

@@ -18,6 +18,9 @@ from data import files, progress
 from tasks import charts, plots
 from training import reporting
 
+# What answers without a model get: a name and a score, by the curve beside it.
+Guesses = Mapping[str, tuple[str, float]]
+
 _NAME = "report.html"
 _MOST_TILES = 4  # Scores at the top.
 # What the names of their curves end in; all others are scores.
@@ -49,12 +52,14 @@ def write(
   sections: Mapping[str, str],
   score: str = "",
   scores: Mapping[str, float] = types.MappingProxyType({}),
+  guesses: Guesses = types.MappingProxyType({}),
 ) -> None:
   """Writes the report, if flags ask for it; a failure only prints a note.
 
   The run, of a model for `problem`, began at `start`, by `time.monotonic`;
   `sections` are HTML by title, `score` is one in words, and `scores`
-  are those to show first, the most important one at their head.
+  are those to show first, the most important one at their head; `guesses` are
+  of answers without a model, by the curves to draw them beside.
   """
   if not settings.report:
     return
@@ -73,7 +78,7 @@ def write(
   versions += [(m.__name__, m.__version__) for m in (tf, keras, np)]
   versions.append(("system", platform.platform()))
   shown = {
-    "Training": draw_curves(points, scores),
+    "Training": draw_curves(points, scores, guesses),
     **sections,
     "Settings": _list_settings(settings),
     "Versions": plots.table(("", "version"), versions),
@@ -101,9 +106,14 @@ def write_tasks(
 
 
 def draw_curves(
-  points: list[dict[str, float]], chosen: Collection[str] = ()
+  points: list[dict[str, float]],
+  chosen: Collection[str] = (),
+  guesses: Guesses = types.MappingProxyType({}),
 ) -> str:
-  """Draws curves, and beside the losses the scores `chosen`; "" without any."""
+  """Draws curves, and beside the losses the scores `chosen`; "" without any.
+
+  `guesses` are (name, value), by the curve that they are a yardstick of.
+  """
   curves: dict[str, dict[float, float]] = {}
   for point in sorted(points, key=lambda point: point["step"]):
     for name, value in point.items():
@@ -123,12 +133,20 @@ def draw_curves(
     # A single loss is also that of the task.
     if title != "Losses" or points_of_curve not in by_title[title].values():
       by_title[title][name] = points_of_curve
-  drawn = _draw_charts(by_title, {f"eval/{name}" for name in chosen})
+  names = {f"eval/{name}" for name in chosen}
+  drawn = _draw_charts(by_title, names, guesses)
   return drawn and f'<div class="charts">{drawn}</div>'
 
 
-def _draw_charts(by_title, chosen) -> str:
+def _draw_charts(by_title, chosen, guesses) -> str:
   """Draws charts of curves; those of losses and rates with a second scale."""
+
+  def scale(title, axis, lines):
+    # An evaluation's yardstick has the name of the training's, and is last.
+    names = sorted(lines, key=lambda name: name.startswith("eval/"))
+    levels = dict(guesses[name] for name in names if name in guesses)
+    return charts.Scale(title, axis, lines, levels)
+
   losses, rates = by_title.pop("Losses"), by_title.pop("Learning rate")
   norms = by_title.pop("Gradient norm")
   scales = [by_title[t] for t in ("Scores", "Scores above 1") if by_title[t]]
@@ -141,16 +159,16 @@ def _draw_charts(by_title, chosen) -> str:
     by_title = {"Parts of the loss": parts, **by_title}
   drawn = charts.line_chart(
     "step",
-    charts.Scale("Losses", "loss", losses),
-    charts.Scale("Scores", "score", beside),
+    scale("Losses", "loss", losses),
+    scale("Scores", "score", beside),
     smoothed=[name for name in losses if not name.startswith("eval/")],
   )
   for title, shown in by_title.items():
-    drawn += charts.line_chart("step", charts.Scale(title, "", shown))
+    drawn += charts.line_chart("step", scale(title, "", shown))
   return drawn + charts.line_chart(
     "step",
-    charts.Scale("Learning rate", "", rates),
-    charts.Scale("Gradient norm", "", norms),
+    scale("Learning rate", "", rates),
+    scale("Gradient norm", "", norms),
   )
 
 

@@ -391,6 +391,11 @@ def count_records(paths: Sequence[str]) -> int:
   return count
 
 
+def count_at_once(paths: Sequence[str]) -> int | None:
+  """Counts records; None if that would read or decompress whole files."""
+  return count_records(paths) if all(map(_is_walkable, paths)) else None
+
+
 @functools.cache
 def _count(path: str, version: tuple[int, int]) -> int:
   if not _is_walkable(path):

@@ -6,6 +6,7 @@ Data in, HTML out. All text that comes from data is escaped.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 import html
 import math
+import types
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +73,8 @@ class Scale(NamedTuple):
   title: str
   axis: str  # The name of the axis.
   lines: Series
+  # Values to compare with, by name: dotted lines from side to side.
+  levels: Mapping[str, float] = types.MappingProxyType({})
 
 
 def line_chart(
@@ -127,7 +130,11 @@ def _draw_chart(x_name, scales, limits, joined, smoothed) -> str:
   edge = _WIDTH - (_RIGHT if len(scales) == 1 else _LEFT)
   points = [np.concatenate([*scale.lines.values()]) for scale in scales]
   x = _make_axis(np.concatenate(points)[:, 0], limits, _LEFT, edge)
-  ys = [_make_axis(p[:, 1], limits, _HEIGHT - _BOTTOM, _TOP) for p in points]
+  heights = [
+    np.append(p[:, 1], [*scale.levels.values()])
+    for p, scale in zip(points, scales, strict=True)
+  ]
+  ys = [_make_axis(h, limits, _HEIGHT - _BOTTOM, _TOP) for h in heights]
   drawn = _draw_axes(x, ys, [x_name, *(scale.axis for scale in scales)])
   keys, (title, *others) = "", (scale.title for scale in scales)
   colours = (f"c{i}" for i in range(MOST_LINES))
@@ -140,6 +147,8 @@ def _draw_chart(x_name, scales, limits, joined, smoothed) -> str:
         '<span><svg class="key" viewBox="0 0 26 6"><path class="line '
         f'{colour}" d="M0 3H26"/></svg> {html.escape(name)}{arrow}</span> '
       )
+  for y, scale in zip(ys, scales, strict=True):
+    drawn += _draw_levels(scale.levels, y, edge, is_left=y is ys[0])
   title = html.escape(" and ".join([title, *map(str.lower, others)]))
   return (
     f'<figure><figcaption>{title}</figcaption><div class="keys">{keys}</div>'
@@ -184,6 +193,19 @@ def _draw_axes(x: _Axis, ys: Sequence[_Axis], names: Sequence[str]) -> str:
 def _text_at(x: float, y: float, kind: str, text: str, move: str = "") -> str:
   place = f'transform="{move}" x="{x}" y="{y}"'
   return f'<text {place} class="{kind}">{html.escape(text)}</text>'
+
+
+def _draw_levels(levels, y: _Axis, edge: float, is_left: bool) -> str:
+  """Draws dotted lines whose names stand at the side of their axis."""
+  kind, place = ("", _LEFT + 4) if is_left else ("end", edge - 4)
+  drawn = ""
+  for name, value in levels.items():
+    [pixel] = y.to_pixels([value])
+    drawn += f'<path class="level" d="M{_LEFT} {pixel}H{edge}"/>'
+    height = pixel - 4 if pixel > _TOP + 16 else pixel + 13
+    text = f"{name}: {value:.3g}"
+    drawn += _text_at(place, height, f"level-name {kind}".strip(), text)
+  return drawn
 
 
 def _draw_line(colour, name, points, x, y, joined, smoothed) -> str:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from data import files, pretraining_data
 from inputs import dynamic_masking, records, training_input
 import modeling
-from tasks import metrics, plots
+from tasks import charts, metrics, plots
 from training import prediction
 from vocabularies import vocabulary_table
 
@@ -135,12 +135,14 @@ def describe(
   rows: Mapping[str, np.ndarray],
   scores: Mapping[str, float],
   vocab_file: str | None,
+  guesses: Mapping[str, tuple[str, float]],
 ) -> str:
-  """Describes guesses in HTML.
+  """Describes predictions in HTML.
 
   Takes the rows of `score`, with masked_lm_ids, int [N, P], and
   next_sentence_labels, int [N]; those of next sentences may be absent. Without
-  a vocabulary, guesses are not scored by part of a word.
+  a vocabulary, predictions are not scored by part of a word. `guesses` are
+  of answers by frequency, (name, score) by the name of the score.
   """
   used = rows["masked_lm_weights"] > 0
   ids = rows["masked_lm_ids"][used]
@@ -148,7 +150,7 @@ def describe(
   counts = np.bincount(ids)[ids]
   groups = np.searchsorted([1, 9, 99, 999], counts)
   parts = [
-    plots.number_table(scores),
+    _compare(scores, guesses),
     "<h3>By frequency of the masked token in these records</h3>",
     _make_table("times masked", groups, _FREQUENCIES, results),
   ]
@@ -170,6 +172,16 @@ def describe(
   names = ("next sentence", "random sentence")
   parts.append(plots.confusions(report.confusion, names))
   return "\n".join(parts)
+
+
+def _compare(scores, guesses) -> str:
+  """Makes a table of scores, and of what answers without a model get."""
+  rows = []
+  for name, value in scores.items():
+    guess, score = guesses.get(name, ("", None))
+    shown = "" if score is None else f"{charts.number(score)}: {guess}"
+    rows.append((name, value, shown))
+  return plots.table(("score", "value", "without reading the text"), rows)
 
 
 def _make_table(title, groups, names, results) -> str:

@@ -7,6 +7,7 @@ import signal
 import psutil
 import pytest
 
+from cli import pretraining
 import disk_events
 import program_flags
 import record_programs
@@ -46,15 +47,38 @@ def test_records_summary_and_files(folder):
     "28 documents, 145 sentences, 1,740 tokens (0.00% [UNK], 12.0 a sentence)"
     in done.stdout
   )
-  assert "  wrote new dir/a, new dir/b\n  next: python run_pre" in done.stdout
+  a, b = records_in(folder / "new dir/a"), records_in(folder / "new dir/b")
+  assert (
+    "  wrote new dir/a, new dir/b\n  103 steps of 32 are 3.97 epochs of "
+    f"{len(a) + len(b)} records\n  next: python run_pre"
+  ) in done.stdout
   # What so few records train in minutes.
   config = "--bert_config_file=configs/bert_mini.json"
   assert f" '--input_file=new dir/a,new dir/b' {config} --v" in done.stdout
   assert "--num_train_steps=103 --num_warmup_steps=10 --do_train" in done.stdout
   assert sorted(os.listdir(folder / "new dir")) == ["a", "b"]
-  a, b = records_in(folder / "new dir/a"), records_in(folder / "new dir/b")
   assert f"{len(a) + len(b):,} records" in done.stdout
   assert len(a) - len(b) in (0, 1)
+
+
+@pytest.mark.parametrize(
+  ("names", "is_held_out"),
+  [
+    ("eval.tfrecord", True),
+    ("wiki_valid.tfrecord", True),
+    ("dev-0.rec,dev-1.rec", True),
+    ("held_out.tfrecord", True),
+    ("medieval.tfrecord", False),
+    ("train.tfrecord,dev.tfrecord", False),
+  ],
+)
+def test_held_out_records_are_not_to_be_trained_on(names, is_held_out, capsys):
+  settings = pretraining.RecordFlags(vocab_file="vocab.txt")
+  pretraining.print_end(settings, names.split(","), 100, 0.0)
+  said = capsys.readouterr().out
+  assert ("--do_train" not in said) == is_held_out
+  advice = f"give run_pretraining.py --eval_input_file={names} and --do_eval"
+  assert (advice in said) == is_held_out
 
 
 def test_records_without_masks_need_no_copies(folder):

@@ -116,13 +116,21 @@ def test_trains_evaluates_and_writes_its_files(trained):
     assert line in result.stdout.splitlines()
   report = (out / "report.html").read_text()
   assert "<title>eval/masked_lm_loss: 6, " in report
+  for guess in (
+    "word frequencies: [34]",
+    "the most frequent word: 0",
+    "the larger class: 0",
+  ):
+    assert re.search(rf"level-name[^>]*>{guess}\.\d+<", report)
+  assert re.search(r"<td[^>]*>0\.\d+: the larger class</td>", report)
   assert "<h3>By frequency of the masked token" in report
   assert "random sentence</td>" in report
   end = result.stdout[result.stdout.rindex("finished in ") :]
   assert re.fullmatch(
     rf"finished in [\d.:]+( s)?\n  wrote {out}: the weights of step 6\n"
     r"  best of 3 evaluations: step [246], loss 4\.\d+\n"
-    rf"  next: python run_classifier.py --model={out} .*\n",
+    r"  no better than word frequencies alone, whose masked-LM loss is "
+    r"[34]\.\d+: train for more steps before you fine-tune, see docs/loss.md\n",
     end,
   )
 
@@ -193,7 +201,8 @@ def test_evaluation_needs_trained_weights_and_writes_none(
   assert "is not trained for this task, it lacks cls/predictions/output" in line
   result = succeed(tmp_path, input_file=data, init_checkpoint=model, **flags)
   assert "the weights of step" not in result.stdout
-  assert "next: python run_classifier.py --model=... " in result.stdout
+  assert "no better than word frequencies alone, whose" in result.stdout
+  assert "next: " not in result.stdout
 
 
 def test_a_folder_of_another_model_is_refused(trained, refuse, tmp_path):
@@ -483,6 +492,8 @@ def test_warns_of_a_loss_above_word_frequency(
   printed = result.stdout + result.stderr
   assert printed.count("warning: ") == bool(warning)
   assert (warning or "") in printed
+  steps = "130 steps of 8 are 17.33" if rate else "2 steps of 8 are 0.27"
+  assert f"\n{steps} epochs of 60 records\n" in printed
   line = r"labels of 60 records: unigram entropy 3\.\d+ nats, the most frequent"
   assert bool(re.search(line, printed)) == (not is_causal)
 

@@ -20,6 +20,7 @@ from encoders import encoder_table
 import program_flags
 import run_classifier
 import run_squad
+from tasks import loss_watch
 from training import training_plan
 from weights import checkpoints
 
@@ -150,9 +151,44 @@ def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
       step=6,
       scores=scores,
       phase=training_plan.Phase(first, 0, {}),
+      guesses={},
     )
     pretraining_run.print_summary(run, 0.0)
     assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ("step", "loss", "init_checkpoint", "ends"),
+  [
+    (6, 5.5, None, "  next: python run_classifier.py --model=out --task_name"),
+    (6, 6.0, None, "  no better than word frequencies alone, whose masked-LM"),
+    (0, 5.5, None, "  the weights are random: train for more steps before"),
+    (0, 5.5, "bert", "  next: python run_classifier.py --model=bert --task_n"),
+  ],
+)
+def test_only_a_model_that_has_learned_is_worth_a_fine_tuning(
+  step, loss, init_checkpoint, ends, capsys, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  settings = types.SimpleNamespace(
+    do_train=step > 0,
+    do_eval=True,
+    teacher_only=False,
+    vocab_file="vocab.txt",
+    output_dir="out",
+    model=init_checkpoint,
+    init_checkpoint=init_checkpoint,
+  )
+  run = types.SimpleNamespace(
+    folder="out",
+    settings=settings,
+    step=step,
+    scores={step: {"loss": loss, "masked_lm_loss": loss}},
+    phase=None,
+    guesses={"eval/masked_lm_loss": loss_watch.Guess("word frequencies", 6.0)},
+  )
+  pretraining_run.print_summary(run, 0.0)
+  assert capsys.readouterr().out.splitlines()[-1].startswith(ends)
 
 
 @pytest.mark.parametrize(

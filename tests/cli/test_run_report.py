@@ -67,6 +67,26 @@ def test_many_losses_leave_the_scores_beside_their_sum():
   assert third.startswith("Scores<") and "eval/" not in third
 
 
+def test_yardsticks_are_lines_beside_their_curves():
+  """Those of the evaluation, where a chart has both."""
+  points = [{"step": s, "a_loss": 9.0 / s, "a_accuracy": 0.3} for s in (1, 2)]
+  points += [{"step": 2, "eval/a_loss": 5.0, "eval/a_accuracy": 0.5}]
+  guesses = {
+    "a_loss": ("word frequencies", 6.0),
+    "eval/a_loss": ("word frequencies", 9.5),
+    "a_accuracy": ("the larger class", 0.25),
+    "b_accuracy": ("nothing", 0.1),
+  }
+  first, second = run_report.draw_curves(points, ["a_accuracy"], guesses).split(
+    "<figcaption>"
+  )[1:]
+  assert ">word frequencies: 9.5<" in first and first.count("level-name") == 1
+  assert ">the larger class: 0.25<" in second
+  assert second.count("level-name") == 1
+  # The axis reaches to them.
+  assert ">10</text>" in first and ">0.25</text>" not in first
+
+
 def test_the_scores_of_a_run_are_at_the_top_of_its_report(tmp_path):
   settings = shared_flags.ModelSettings(output_dir=str(tmp_path))
   scores = {"f1": 0.84, "loss": 0.3, "f1_threshold": 2.0, "accuracy": 0.9}

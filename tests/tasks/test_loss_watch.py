@@ -40,8 +40,32 @@ def test_a_sample_counts_labels_without_padding(tmp_path):
   ]
   spec = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
   parse = functools.partial(records.parse_batch, spec=spec, limits={})
-  assert loss_watch.sample(paths, parse, most=4) == (4, {7: 2, 8: 6})
-  assert loss_watch.sample(paths, parse)[0] == 6
+  next_sentence = values["next_sentence_labels"][0]
+  assert loss_watch.sample(paths, parse, most=4) == (
+    4,
+    {7: 2, 8: 6},
+    {next_sentence: 4},
+  )
+  assert loss_watch.sample(paths, parse).number == 6
+
+
+def test_guesses_by_frequency():
+  """In training, 8 is masked three times, 7 once, of a vocabulary of 5."""
+  counter = collections.Counter
+  known = loss_watch.Labels(2, counter({8: 3, 7: 1}), counter([0, 1]))
+  asked = loss_watch.Labels(
+    4, counter({8: 1, 7: 1, 6: 2}), counter([1, 1, 1, 0])
+  )
+  guesses = loss_watch.guess(known, asked, vocab_size=5)
+  # With one added to each: 4/9, 2/9 and 1/9.
+  loss = (math.log(9 / 4) + math.log(9 / 2) + 2 * math.log(9)) / 4
+  assert guesses == {
+    "masked_lm_loss": ("word frequencies", pytest.approx(loss)),
+    "masked_lm_accuracy": ("the most frequent word", 1 / 4),
+    "next_sentence_accuracy": ("the larger class", 3 / 4),
+  }
+  nothing = loss_watch.Labels(0, counter(), counter())
+  assert loss_watch.guess(nothing, nothing, 5) == {}
 
 
 def judge(*calls, warmup=500):
