@@ -23,6 +23,11 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "data.",
     required=True,
   )
+  skip_unlabelled: bool = _data(
+    False,
+    "Whether to leave out rows that have no label, but for --predict_file.",
+    needs="task_name=file",
+  )
   labels: tuple[str, ...] = _task((), "Labels; by default the training file's.")
   seeds: tuple[str, ...] = _task(
     (), "Trains once with each; results are in output_dir/seed-N."
@@ -83,6 +88,7 @@ def read_task(
 
 
 def _find_task(settings) -> classification.ClassificationTask:
+  columns = classification_tasks.Columns._fields
   if settings.task_name.lower() == "file":
     return classification_tasks.file_task(
       settings.data_dir,
@@ -90,14 +96,12 @@ def _find_task(settings) -> classification.ClassificationTask:
       eval_file=settings.eval_file,
       predict_file=settings.predict_file,
       columns=classification_tasks.Columns(
-        text=settings.text_column,
-        text_pair=settings.text_pair_column,
-        label=settings.label_column,
-        **{n: getattr(settings, f"{n}_column") for n in ("id", "query")},
+        *(getattr(settings, f"{name}_column") for name in columns)
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
       problem=settings.problem,
       has_teacher=bool(settings.teacher),
+      skips_unlabelled=settings.skip_unlabelled,
     )
   task = classification_tasks.find_task(
     settings.task_name, settings.xnli_language

@@ -22,6 +22,7 @@ _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
 _FORMATS |= {".jsonl": "jsonl", ".json": "jsonl"}
 _MOST_COMMENTS = 100  # Rows that begin with # and are searched for others.
 _NAMES_SHOWN = 20
+PLACES_SHOWN = 3  # Rows with the same fault in a message.
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # By the beginning of the message of csv.Error; "" is of all others.
 _CSV_FAULTS = {
@@ -354,6 +355,18 @@ def shorten(text: str) -> str:
   """
   text = " ".join(text[:160].split())
   return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def describe_unlabelled(places: Sequence[str], count: int, total: int) -> str:
+  """Says where the first rows without a label are, and how many there are.
+
+  >>> describe_unlabelled(["a.tsv:3", "a.tsv:4"], count=2, total=9)
+  'a.tsv:3, a.tsv:4: no label; 2 of 9 rows have none'
+  """
+  shown = list(places[:PLACES_SHOWN])
+  more = ["..."] if count > len(shown) else []
+  listing = ", ".join(shown + more)
+  return f"{listing}: no label; {count:,} of {total:,} rows have none"
 
 
 def check_unicode(text: str, name: str) -> None:

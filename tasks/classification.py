@@ -47,6 +47,10 @@ class Table(NamedTuple):
   renamed_labels: tuple[tuple[str, str], ...] = ()  # (in the file, in the task)
   skips_short_rows: bool = False  # See `tables.read_columns`.
   allows_long_rows: bool = False  # See `tables.read_columns`.
+  # Whether rows without a label that is required are left out; None: the
+  # program has no flag for that.
+  skips_unlabelled: bool | None = None
+  empty_is_label: bool = False  # An empty cell says that no label applies.
 
 
 class ClassificationTask(NamedTuple):
@@ -82,14 +86,18 @@ class Feature(NamedTuple):
 # Reading examples.
 
 
-def read_examples(*files: Table) -> Iterator[Example]:
+def read_examples(
+  *files: Table, counts: dict[str, int] | None = None
+) -> Iterator[Example]:
   """Yields the examples of files, no more than a row being in memory.
 
-  A ValueError names the line of a row that is wrong or lacks its label, or a
-  file that holds no example.
+  Rows without a label that are left out are added to `counts`, by the name
+  "left_out". A ValueError names the line of a row that is wrong, the first
+  lines that lack their label, or a file that holds no example.
   """
   for table in files:
     renamed, other_groups, count = dict(table.renamed_labels), set(), 0
+    unlabelled, places = 0, []
     for location, cells in tables.read_columns(
       table.path,
       (table.text, table.text_pair, table.label, table.id, table.group),
@@ -105,8 +113,18 @@ def read_examples(*files: Table) -> Iterator[Example]:
       if text_pair is not None:
         text_pair = tables.to_text(text_pair, location, table.text_pair)
       if example_id is None:
-        example_id = str(count)
+        example_id = str(count + unlabelled)
       label = _to_label(label, location, table)
+      if label is None and table.label_required and table.label is not None:
+        unlabelled += 1
+        if len(places) < tables.PLACES_SHOWN:
+          places.append(location)
+        if counts is not None:
+          counts["left_out"] += 1
+        continue
+      count += 1
+      if unlabelled and not table.skips_unlabelled:
+        continue  # The rest is read only to say how many rows have no label.
       yield Example(
         tables.to_scalar(example_id, location, table.id),
         tables.to_text(text, location, table.text),
@@ -115,7 +133,12 @@ def read_examples(*files: Table) -> Iterator[Example]:
         location,
         group,
       )
-      count += 1
+    if unlabelled and not (table.skips_unlabelled and count):
+      total = count + unlabelled
+      fault = tables.describe_unlabelled(places, unlabelled, total)
+      has_flag = table.skips_unlabelled is False
+      cure = "; --skip_unlabelled=true leaves them out" if has_flag else ""
+      raise ValueError(f"{fault}{cure}")
     if not count:
       reason = "holds no example"
       if other_groups:
@@ -130,9 +153,8 @@ def _to_label(value, location, table) -> str | tuple[str, ...] | None:
     value = tuple(items)
   elif value is not None:
     value = tables.to_scalar(value, location, table.label)
-  elif table.label_required and table.label is not None:
-    raise ValueError(f"{location}: no label")
-  return value if value or table.label_required else None
+  is_label = table.label_required and table.empty_is_label
+  return value if value or is_label else None
 
 
 # Labels.

@@ -75,7 +75,7 @@ def find_sets(
       source={"tables": [table._asdict() for table in tables]},
       read=functools.partial(classification.read_examples, *tables),
       limit=max_train_examples,
-      version=2,
+      version=3,
       name=name,
       # The first one's files have the names of the original, which had one.
       suffix=f"_{name}" if number else "",
@@ -105,7 +105,8 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   that an example is wrong, or that only some have a label.
   """
   settings = data.settings
-  counts = {"examples": 0, "cut": 0, "labelled": 0}
+  names = ("examples", "cut", "labelled", "empty", "left_out")
+  counts = dict.fromkeys(names, 0)
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
   is_multi_label = settings.problem == "multi_label"
@@ -118,6 +119,9 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   data.layout = feature_files.Layout((settings.max_seq_length,), others=others)
   counts = features.counts
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
+  if counts["empty"]:
+    windows += f", {counts['empty']:,} of them with an empty text"
+  left_out = counts["left_out"]
   without = data.kind == "train" and counts["examples"] - counts["labelled"]
   feature_files.print_summary(
     features,
@@ -125,6 +129,7 @@ def make_features(data: ClassificationSet, folder: str) -> None:
     f"{np.mean(features.lengths):.1f} tokens on average, {counts['cut']:,} "
     f"truncated to --max_seq_length={settings.max_seq_length}",
     *[f"{without:,} of them have no label"][: bool(without)],
+    *[f"{left_out:,} rows without a label are left out"][: bool(left_out)],
   )
 
 
@@ -133,9 +138,9 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   dtype, encode = int, record_writer.int64_feature
   if settings.problem == "regression":
     dtype, encode = float, record_writer.float_feature
-  label_sums = np.zeros(settings.num_outputs, dtype)
+  label_sums, places = np.zeros(settings.num_outputs, dtype), []
   for feature in classification.make_features(
-    data.select(data.read()),
+    _count_texts(data, counts, places),
     data.make_tokenizer(),
     classification.make_label_encoder(
       settings.labels, settings.problem, settings.label_separator
@@ -166,11 +171,21 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   if is_partial and data.kind == "train":  # The others count as the average.
     label_sums = label_sums * (counts["examples"] / counts["labelled"])
   elif is_partial and settings.problem != "multi_label":
-    raise ValueError(
-      f"{', '.join(data.paths)}: only {counts['labelled']} of "
-      f"{counts['examples']} examples have a label"
-    )
+    total = counts["examples"]
+    missing = total - counts["labelled"]
+    fault = tables.describe_unlabelled(places, missing, total)
+    raise ValueError(f"{fault}: predictions are scored on all or on none")
   counts["label_sums"] = label_sums.tolist()
+
+
+def _count_texts(data, counts, places) -> Iterator[classification.Example]:
+  """Yields the examples; finds empty texts, and the first without a label."""
+  for example in data.select(data.read(counts=counts)):
+    texts = (example.text_a, example.text_b)
+    counts["empty"] += any(t is not None and not t.strip() for t in texts)
+    if example.label is None and len(places) < tables.PLACES_SHOWN:
+      places.append(example.location)
+    yield example
 
 
 def choose_labels(

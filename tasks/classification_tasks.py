@@ -255,12 +255,14 @@ def file_task(
   header: bool | None = None,
   problem: str = "single_label",
   has_teacher: bool = False,
+  skips_unlabelled: bool | None = None,
 ) -> classification.ClassificationTask:
   """Makes a task of the user's own files, whose beginnings it reads.
 
   They are the train, dev and test files of a folder, of which any may be
   missing, or the given ones. For `columns` and `header`, see `find_table`. With
-  a teacher, a label to train on may be missing.
+  a teacher, a label to train on may be missing; for `skips_unlabelled`, see
+  `classification.Table`.
   """
   sets, metrics = {}, _METRICS[problem]
   if columns.query is not None:
@@ -272,8 +274,12 @@ def file_task(
     path = path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
     if path:
       table = find_table(path, columns, header, label_required=name != "test")
+      table = table._replace(
+        skips_unlabelled=skips_unlabelled,
+        empty_is_label=problem == "multi_label",
+      )
       if has_teacher and name == "train" and problem != "multi_label":
-        table = table._replace(label_required=False)
+        table = table._replace(label_required=bool(skips_unlabelled))
       sets[name] = ((name, table),)
   if not sets:
     raise ValueError(

@@ -35,7 +35,7 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   ValueError says that only some questions have a label, or none in a set to
   train or evaluate on.
   """
-  counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": ""}
+  counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": []}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
   counts, length = features.counts, data.settings.max_seq_length
@@ -55,9 +55,10 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   )
   needs_labels = data.kind != "predict"
   if counts["unlabelled"] and (needs_labels or counts["labelled"]):
+    total = len(features)
+    missing = total - counts["labelled"]
     raise ValueError(
-      f"{counts['unlabelled']}: no label; {counts['labelled']:,} of "
-      f"{len(features):,} examples have one"
+      tables.describe_unlabelled(counts["unlabelled"], missing, total)
     )
 
 
@@ -72,8 +73,8 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   for index, feature in enumerate(features):
     counts["cut"] += feature.was_cut
     counts["labelled"] += feature.label is not None
-    if feature.label is None:
-      counts["unlabelled"] = counts["unlabelled"] or feature.location
+    if feature.label is None and len(counts["unlabelled"]) < 3:
+      counts["unlabelled"].append(feature.location)
     count = len(feature.input_ids)
     missing = [[]] * (most - count)
     serialized = record_writer.encode_inputs(

@@ -422,6 +422,10 @@ WRONG_FLAGS = [
     "--predict_file: --task_name=file takes it; the files of sst-2 are",
   ),
   ({"task_name": "sst-2", "header": "no"}, "--header: --task_name=file takes"),
+  (
+    {"task_name": "sst-2", "skip_unlabelled": True},
+    "--skip_unlabelled needs --task_name=file",
+  ),
   ({"label_separator": ";"}, "--label_separator needs --problem=multi_label"),
   ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
   ({"early_stopping_patience": 3}, "_patience=3 needs --eval_every_epochs or"),

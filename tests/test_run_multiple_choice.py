@@ -109,14 +109,14 @@ ROW = "a,b,c,d,e,f,"
 # Contents of files, flags and the message.
 FAULTS = [
   (
-    {"train.csv": f"{tiny.SWAG_HEADER}\n{ROW}3\n{ROW}\n"},
+    {"train.csv": f"{tiny.SWAG_HEADER}\n{ROW}3\n{ROW}\n{ROW}\n"},
     {},
-    "{}/train.csv:3: no label; 1 of 2 examples have one",
+    "{}/train.csv:3, {}/train.csv:4: no label; 2 of 3 rows have none",
   ),
   (
     {"test.csv": f"{tiny.SWAG_HEADER}\n{ROW}\n{ROW}0\n"},
     {"do_train": False, "do_eval": False, "do_predict": True},
-    "{}/test.csv:2: no label; 1 of 2 examples have one",
+    "{}/test.csv:2: no label; 1 of 2 rows have none",
   ),
   ({}, {"best_metric": "f1"}, "--best_metric=f1: expected one of accuracy, l"),
   ({}, {"max_seq_length": 4}, "--max_seq_length=4: expected at least 5: [CLS]"),

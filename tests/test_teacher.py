@@ -318,7 +318,7 @@ def test_a_text_cnn_learns_from_a_bert_without_labels(pooling, tmp_path):
   command = tiny.command("run_classifier", tmp_path, **flags)
   (tmp_path / "config.json").write_text(json.dumps(TEXT_CNN))
   result = program_flags.run_here(command)
-  program_flags.assert_refused(result, "train.tsv:3: no label")
+  program_flags.assert_refused(result, "train.tsv:5, ...: no label; 49 of 50 ")
   flags = {"teacher": tmp_path / "teacher", "distillation_alpha": 0}
   result = program_flags.succeed([*command, *program_flags.arguments(flags)])
   assert "\n  49 of them have no label\n" in result.stdout

@@ -116,7 +116,7 @@ STRING_OR_NUMBER = "must be a string or a number, found"
     ),
     ('{"text": "", "label": {}}', f":1: 'label' {STRING_OR_NUMBER} an object"),
     ('{"text": "", "label": [[]]}', f":1: 'label' {STRING_OR_NUMBER} a list"),
-    ('{"text": "a", "label": null}', ":1: no label"),
+    ('{"text": "a", "label": null}', ":1: no label; 1 of 1 rows have none"),
   ],
 )
 def test_faulty_files(write, content, message):
@@ -124,6 +124,39 @@ def test_faulty_files(write, content, message):
     pair = "pair" if "pair" in content else None
     read(write("t.jsonl", content), "text", pair, "label")
   assert str(error.value) == f"t.jsonl{message}"
+
+
+ROWS = "text,label\na,x\nb,\nc,\nd,y\ne, \nf,\n"
+
+
+def test_all_rows_without_a_label_are_counted(write):
+  path = write("t.csv", ROWS)
+  message = "t.csv:3, t.csv:4, t.csv:6, ...: no label; 4 of 6 rows have none"
+  for skips, cure in ((None, ""), (False, "; --skip_unlabelled=true leaves")):
+    with pytest.raises(ValueError) as error:
+      read(path, "text", None, "label", skips_unlabelled=skips)
+    assert str(error.value).startswith(message + cure)
+    assert ("--skip" in str(error.value)) == bool(cure)
+
+
+def test_rows_without_a_label_are_left_out_where_asked_for(write):
+  path, counts = write("t.csv", ROWS), {"left_out": 0}
+  table = Table(path, "text", label="label", skips_unlabelled=True)
+  found = list(classification.read_examples(table, counts=counts))
+  assert [(e.example_id, e.text_a, e.label) for e in found] == [
+    ("0", "a", "x"),
+    ("3", "d", "y"),
+  ]
+  assert counts == {"left_out": 4}
+  table = table._replace(path=write("none.csv", "text,label\na,\n"))
+  with pytest.raises(ValueError, match="1 of 1 rows have none"):
+    list(classification.read_examples(table))
+
+
+def test_an_empty_cell_may_say_that_no_label_applies(write):
+  path = write("t.csv", ROWS)
+  found = read(path, "text", None, "label", empty_is_label=True)
+  assert [e.label for e in found] == ["x", "", "", "y", "", ""]
 
 
 def test_labels_are_found_and_sorted():

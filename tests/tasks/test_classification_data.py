@@ -129,7 +129,7 @@ def write_predictions(folder, logits, problem, examples, separator=","):
     settings=settings,
     paths=(),
     source={},
-    read=lambda: iter(examples),
+    read=lambda **counts: iter(examples),
     suffix="_x",
     tables=(classification.Table("", "text", "text_pair"),),
   )
@@ -311,9 +311,29 @@ def test_examples_and_windows_are_counted(
   (tmp_path / "train.tsv").write_text(text)
   features = open_train(tmp_path, **fields).features
   names = ("examples", "cut", "labelled", "label_sums")
-  assert features.counts == dict(zip(names, counts, strict=True))
+  counts = dict(zip(names, counts, strict=True))
+  assert features.counts == {**counts, "empty": 0, "left_out": 0}
   assert features.lengths.tolist() == lengths
   assert features.examples.tolist() == examples
+
+
+def test_empty_texts_and_rows_that_are_left_out_are_said(tmp_path, capsys):
+  tiny.write_model(tmp_path)
+  rows = ["label\ttext", "neg\t ", "\tbad", "pos\t", "pos\tgood", "\tfine"]
+  (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
+  settings = make_settings(tmp_path)
+  for skips in (True, False):
+    task = classification_tasks.file_task(str(tmp_path), skips_unlabelled=skips)
+    [train] = classification_data.find_sets(task, "train", settings)
+    if skips:
+      classification_data.make_features(train, str(tmp_path))
+      said = capsys.readouterr().out
+      assert "train (train): 3 examples, 2 of them with an empty text, " in said
+      assert "\n  2 rows without a label are left out\n" in said
+    else:
+      message = "train.tsv:6: no label; 2 of 5 rows have none; --skip_unlab"
+      with pytest.raises(ValueError, match=message):
+        classification_data.make_features(train, str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -273,13 +273,19 @@ def test_files_are_found_in_a_folder(write):
   write("data/test.jsonl", '{"text": "b"}\n')
   task = classification_tasks.file_task("data", problem="multi_label")
   assert task.train == (
-    classification.Table("data/train.csv", "text", label="label", header=True),
+    classification.Table(
+      "data/train.csv",
+      "text",
+      label="label",
+      header=True,
+      empty_is_label=True,
+    ),
   )
   assert task.dev == () and not task.has_text_pair
   ((name, test),) = task.test
   assert name == "test"
   assert test == classification.Table(
-    "data/test.jsonl", "text", label_required=False
+    "data/test.jsonl", "text", label_required=False, empty_is_label=True
   )
   assert (task.name, task.labels, task.problem) == ("file", (), "multi_label")
 
