@@ -159,15 +159,46 @@ def _space_punctuation(code_point: int) -> str:
   return f" {char} " if _is_punctuation(char) else char
 
 
-def _strip_accent_or_space(code_point: int) -> str:
-  if unicodedata.category(chr(code_point)) == "Mn":
-    return ""
-  return _space_punctuation(code_point)
+# Two controls that `_clean` deletes, so that no text has them afterwards.
+_MARK = "\0"  # Stands before a mark whose place among others is to be found.
+_STARTER = "\1"  # Stands for a stripped accent that marks do not pass.
+_MARK_RUNS = re.compile(f"(?:{_MARK}.)+", re.DOTALL)
+
+
+def _decompose(code_point: int) -> str:
+  """Decomposes a character, strips its accents and spaces its punctuation."""
+  made = ""
+  for char in unicodedata.normalize("NFD", chr(code_point)):
+    is_mark = unicodedata.combining(char) > 0
+    if unicodedata.category(char) == "Mn":
+      made += "" if is_mark else _STARTER
+    else:
+      made += _MARK + char if is_mark else _space_punctuation(ord(char))
+  return made
+
+
+def _order_marks(run: re.Match[str]) -> str:
+  return "".join(sorted(run[0][1::2], key=unicodedata.combining))
+
+
+def _strip_accents(text: str) -> str:
+  """Decomposes a text (NFD), strips accents (Mn) and spaces punctuation.
+
+  `unicodedata.normalize` sorts a run of combining marks by insertion: a run of
+  a million takes an hour. So each character is decomposed alone. The marks of a
+  run, which may be in another order then, are nearly all accents, which are
+  stripped; the few kinds that stay (of music, Hangul tones, viramas) are sorted
+  here.
+  """
+  text = text.translate(_DECOMPOSED)
+  if _MARK in text:
+    text = _MARK_RUNS.sub(_order_marks, text)
+  return text.replace(_STARTER, "")
 
 
 _CLEAN = _Table(_clean)
 _SPACED_PUNCTUATION = _Table(_space_punctuation)
-_STRIPPED_AND_SPACED = _Table(_strip_accent_or_space)
+_DECOMPOSED = _Table(_decompose)
 
 
 class BasicTokenizer:
@@ -230,8 +261,7 @@ class BasicTokenizer:
       return text.translate(_SPACED_PUNCTUATION).split()
     # The original lower-cases and decomposes word by word. Final sigma and
     # combining marks never depend on text across whitespace, so once will do.
-    text = unicodedata.normalize("NFD", text.lower())
-    return text.translate(_STRIPPED_AND_SPACED).split()
+    return _strip_accents(text.lower()).split()
 
 
 class WordpieceTokenizer:
@@ -302,15 +332,16 @@ class FullTokenizer:
     do_lower_case: bool = True,
     never_split: Iterable[str] = (),
   ):
+    never_split = frozenset(never_split)  # It may be an iterator.
     self.vocab, self.wordpiece_tokenizer = self._read(vocab_file)
-    for token in ("[UNK]", *never_split):
+    for token in ("[UNK]", *sorted(never_split)):
       if token not in self.vocab:
         raise ValueError(
           f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens"
         )
     self.inv_vocab = {index: token for token, index in self.vocab.items()}
     self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
-    self.never_split = frozenset(never_split)
+    self.never_split = never_split
     self._encoder = _Encoder(self)
 
   def _read(self, vocab_file: str):

@@ -39,7 +39,7 @@ GROUPS = {
     ],
     [
       ("(0x3400, 0x4DBF)", "(0x3400, 0x4DB0)"),
-      ('(chr(code_point)) == "Mn"', '(chr(code_point)) == "Mc"'),
+      ('category(char) == "Mn"', 'category(char) == "Mc"'),
       (r'char in "\0\ufffd"', r'char in "\0"'),
       ("(sources[-1][0], place + 1)", "(sources[-1][0], place)"),
       ("len(word) > self.max_input", "len(word) >= self.max_input"),

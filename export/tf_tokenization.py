@@ -34,6 +34,21 @@ def _category(*names: str) -> str:
   )
 
 
+@functools.cache
+def _marks() -> tuple[str, str]:
+  """Returns the marks that NFD sorts: those that are stripped, and the others.
+
+  Characters that consist of the first alone are among them.
+  """
+  stripped, kept = [], []
+  for point in range(sys.maxunicode + 1):
+    parts = unicodedata.normalize("NFD", chr(point))
+    if all(map(unicodedata.combining, parts)):
+      is_kept = unicodedata.category(parts[0]) != "Mn"
+      (kept if is_kept else stripped).append((point, point))
+  return _in_class(stripped), _in_class(kept)
+
+
 class WordPieces(tf.Module):
   """Turns texts into the ids that a tokenizer in Python gives."""
 
@@ -75,6 +90,12 @@ class WordPieces(tf.Module):
     x = replace(x, f"([{_in_class(tokenization.CJK_RANGES)}])", r" \1 ")
     if self._do_lower_case:
       x = tf.strings.lower(x, encoding="utf-8")
+      # The operation sorts a run of marks by insertion, which takes minutes for
+      # one of a million. So accents go first, and of others, which all stay in
+      # one word, no more than make it too long.
+      stripped, kept = _marks()
+      x = replace(x, f"[{stripped}]", "")
+      x = replace(x, f"([{kept}]{{{_LONGEST_WORD + 1}}})[{kept}]+", r"\1")
       x = tensorflow_text.normalize_utf8(x, "NFD")
       x = replace(x, f"[{_category('Mn')}]", "")
     # Words end at these two as well, after the controls are gone.

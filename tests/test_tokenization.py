@@ -2,6 +2,9 @@
 
 import json
 import pickle
+import random
+import sys
+import time
 import unicodedata
 
 import pytest
@@ -60,6 +63,52 @@ def test_words_over_the_limit_are_unknown():
   assert tokenizer.tokenize("a" * 201 + " a") == ["[UNK]", "a"]
   limited = tokenization.WordpieceTokenizer({"a": 1}, "?", 1)
   assert limited.tokenize("a aa b") == ["a", "?", "?"]
+
+
+def strip_accents(text):
+  """Returns what the original makes of a text before it splits it."""
+  text = unicodedata.normalize("NFD", text)
+  return "".join(c for c in text if unicodedata.category(c) != "Mn")
+
+
+def test_marks_have_the_order_of_unicode():
+  characters = list(map(chr, range(0x300, sys.maxunicode + 1)))
+  marks = [c for c in characters if unicodedata.category(c).startswith("M")]
+  kept = [c for c in marks if unicodedata.combining(c)]
+  kept = [c for c in kept if unicodedata.category(c) != "Mn"]
+  assert "\u302e" in kept and "\U0001d165" in kept
+  made = [c for c in characters if unicodedata.normalize("NFD", c) != c]
+  rng, basic = random.Random(1), tokenization.BasicTokenizer()
+  for _ in range(20_000):
+    kinds = rng.choices([marks, kept, kept, made, "ab"], k=rng.randrange(9))
+    text = "".join(map(rng.choice, kinds))
+    expected = strip_accents(text.translate(tokenization._CLEAN).lower())
+    assert "".join(basic.tokenize(text)) == "".join(expected.split()), (
+      ascii(text)
+    )
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(
+  "run", ["\u0301\u0323", "\u302e\U0001d165", "\u0f73", "\u03a3'", "e\u0301"]
+)
+def test_time_is_linear_in_the_length_of_a_run(tmp_path, run, lower):
+  path = hard_strings.write_vocab(tmp_path)
+  tokenizer = tokenization.FullTokenizer(path, lower)
+  text = "the " + run * 50_000
+  start = time.monotonic()
+  assert tokenizer.encode(text)[0] == 5
+  assert tokenizer.tokenize_with_offsets(text)[0].end == 3
+  # Sorted by insertion, the first ones took a minute.
+  assert time.monotonic() - start < 10
+
+
+def test_kept_tokens_may_be_an_iterator(tmp_path):
+  path = hard_strings.write_vocab(tmp_path)
+  tokenizer = tokenization.FullTokenizer(path, True, iter(["[MASK]"]))
+  assert tokenizer.tokenize("the [MASK]") == ["the", "[MASK]"]
+  with pytest.raises(ValueError, match=r"no line '\[X\]' among 18 tokens"):
+    tokenization.FullTokenizer(path, True, iter(["[X]"]))
 
 
 def check(tokenizer, text):

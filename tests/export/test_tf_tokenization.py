@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 
 import pytest
 import tensorflow as tf
@@ -67,6 +68,18 @@ def test_odd_strings_equal_those_of_the_python_tokenizer(vocab_file, lower):
   for text, found in zip(texts, words, strict=True):
     expected = python.basic_tokenizer.tokenize(text)
     assert [word.decode() for word in found] == expected, ascii(text)
+
+
+def test_runs_of_marks_take_no_longer_than_other_text(tokenizer):
+  marks = ["\u0301\u0323", "\u302e\U0001d165", "\u0f73"]
+  texts = [f"the{mark * 50_000} the" for mark in marks]
+  start = time.monotonic()
+  ids = tokenizer.encode(tf.constant(texts)).to_list()
+  assert ids == [[5, 5], [1, 5], [5, 5]]
+  assert time.monotonic() - start < 10  # Sorted by insertion: half a minute.
+  for count in (199, 200, 201):
+    texts = [f"{mark * count} the" for mark in ("\u302e", "\u302e\u0301")]
+    assert tokenizer.encode(tf.constant(texts)).to_list() == [[1, 5]] * 2
 
 
 def test_pairs_are_cut_and_packed_like_those_of_the_python_tokenizer():
