@@ -128,6 +128,11 @@ def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
   with checkpoints.naming_damage(path):
     files.check_values(prediction, {"has_text_pair": (bool,)})
     answers.check_settings(kind, prediction, config.max_position_embeddings)
+    if prediction["has_text_pair"] and not takes_pairs:
+      raise ValueError(
+        "has_text_pair is true, but the model has one segment (type_vocab_size "
+        "is 1): expected false"
+      )
   return prediction
 
 

@@ -127,6 +127,16 @@ class AnswerMaker(abc.ABC):
     answer = self._answer(encoded, outputs)
     return answer | {"truncated": encoded.was_cut}
 
+  def answer_all(
+    self, requests: Iterable[Encoded], outputs: Iterable[Outputs]
+  ) -> list[Answer]:
+    """Makes the answers to requests of the outputs of all their rows."""
+    remaining = iter(outputs)
+    return [
+      self.answer(request, [next(remaining) for _ in request.rows])
+      for request in requests
+    ]
+
   @abc.abstractmethod
   def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
     """Returns all but `truncated`; see `answer`."""

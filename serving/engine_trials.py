@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 import contextlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data import files
+from data import files, progress, tables
 from serving import answer_maker
 
 FILE = "engines.json"  # Beside the export: the fastest one, by processor.
@@ -43,15 +44,26 @@ def find_fastest(
   names = [name for name in PACKAGES if importlib.util.find_spec(name)]
   versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
   key = ", ".join([_processor(), *versions])
-  path, known = os.path.join(folder, FILE), {}
-  with contextlib.suppress(OSError, ValueError):
-    known = files.read_json(path)
+  path = os.path.join(folder, FILE)
+  known = _read_known(path)
   if known.get(key) not in names:
     seconds = {name: _time(open_engine(name), probes[0]) for name in names}
     known[key] = min(seconds, key=seconds.__getitem__, default=PACKAGES[0])
     with contextlib.suppress(OSError):  # The folder may be read-only.
       files.write_json(path, known)
   return known[key]
+
+
+def _read_known(path):
+  """Reads FILE; a damaged one is made again, with a note."""
+  try:
+    known = files.read_json_if_any(path)
+    # It will be written again, which half of a surrogate pair cannot be.
+    tables.check_unicode(json.dumps(known, ensure_ascii=False), FILE)
+  except (OSError, ValueError) as error:
+    progress.note(f"note: {error}; the engines are tried again")
+    return {}
+  return known
 
 
 def _processor():

@@ -5,13 +5,13 @@ request_lines and http_server take the requests.
 """
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 import os
 from typing import Any, Protocol
 
 import numpy as np
 
-from data import files, imports, text_vectors
+from data import files, imports, packing, text_vectors
 from serving import answer_maker, answers, engine_trials, export_card
 from vocabularies import vocabulary_table
 
@@ -61,59 +61,70 @@ class ExportedModel:
     self._engine = engine
     self.engine_name: str = getattr(engine, "name", "")
 
+  def size(self, row: packing.PackedIds) -> int:
+    """Returns the least length that an input is padded to."""
+    if self.maker.pads_fully:
+      return self.card.max_seq_length
+    return len(row.input_ids)
+
+  def compute(
+    self, rows: Sequence[packing.PackedIds]
+  ) -> list[answer_maker.Outputs]:
+    """Computes the outputs of inputs in one call of the engine."""
+    found = self._engine.run(*_pad(rows, max(map(self.size, rows))))
+    return [
+      {name: values[place] for name, values in found.items()}
+      for place in range(len(rows))
+    ]
+
   def answer(
-    self,
-    requests: Sequence[answer_maker.Encoded],
-    most_tokens: int = 0,
-    is_wanted: Callable[[], bool] = lambda: True,
+    self, requests: Sequence[answer_maker.Encoded], most_tokens: int = 0
   ) -> list[answer_maker.Answer]:
     """Answers requests of `maker.encode`, by batches of similar length.
 
     A batch has `most_tokens`, padding included, unless it is a single input; 0:
-    those of BATCH_SIZE inputs. Before each one `is_wanted` is asked; if it
-    returns False, a TimeoutError is raised.
+    those of BATCH_SIZE inputs.
     """
     rows = [row for request in requests for row in request.rows]
-    full_size = self.card.max_seq_length if self.maker.pads_fully else 0
-    sizes = [full_size or len(row.input_ids) for row in rows]
     most_tokens = most_tokens or BATCH_SIZE * self.card.max_seq_length
     outputs: list[answer_maker.Outputs] = [{}] * len(rows)
-    for indices in group_by_length(sizes, most_tokens):
-      if not is_wanted():
-        raise TimeoutError("nobody waits for the answers any more")
-      length = sizes[indices[-1]]
-      found = self._engine.run(*_pad([rows[i] for i in indices], length))
-      for place, index in enumerate(indices):
-        outputs[index] = {name: values[place] for name, values in found.items()}
-    remaining = iter(outputs)
-    return [
-      self.maker.answer(request, [next(remaining) for _ in request.rows])
-      for request in requests
-    ]
+    for indices in group_by_length(list(map(self.size, rows)), most_tokens):
+      found = self.compute([rows[index] for index in indices])
+      for index, output in zip(indices, found, strict=True):
+        outputs[index] = output
+    return self.maker.answer_all(requests, outputs)
 
-  def attend(
+  def check_head(
     self, request: answer_maker.Encoded, layer: Any = None, head: Any = None
-  ) -> answer_maker.Answer:
-    """Returns tokens of a request's first input, and a head's attention.
-
-    Without `layer` and `head`, that of all heads [layers, heads, S, S] comes as
-    base64 of 16-bit integers, little-endian, 65535 for 1. A ValueError says
-    that there is no such head, or no token.
-    """
+  ) -> None:
+    """Raises a ValueError if there is no such head, or no token."""
     if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")
     if not request.rows:
       raise ValueError("there are no words in the text")
-    row = request.rows[0]
-    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
+    layers, heads = self.card.num_layers, self.card.num_heads
     is_one = layer is not None or head is not None
-    layers, heads = found.shape[:2]
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
       if is_one and (type(value) is not int or not 0 <= value < count):
         raise ValueError(
           f"{name} is {value!r}; expected a number from 0 to {count - 1}"
         )
-    if is_one:
+
+  def attend(
+    self,
+    request: answer_maker.Encoded,
+    layer: int | None = None,
+    head: int | None = None,
+  ) -> answer_maker.Answer:
+    """Returns tokens of a request's first input, and a head's attention.
+
+    Without `layer` and `head`, that of all heads [layers, heads, S, S] comes as
+    base64 of 16-bit integers, little-endian, 65535 for 1. `check_head` says
+    whether there is such a head.
+    """
+    row = request.rows[0]
+    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
+    if layer is not None:
       shown = found[layer, head].round(5).tolist()
     else:
       numbers = (found * 65535).round().astype("<u2")

@@ -1,11 +1,16 @@
 """Serves an exported model over HTTP: a page for people, JSON for programs.
 
 waitress reads and writes: bounded threads, and a strict parser. One thread
-answers, in batches of the requests that have come in by then; attention is
-computed beside it, for one request at a time.
+computes, in batches of the requests that have come in by then, which take turns
+after each of them; attention is computed beside it, for one request at a time.
+
+Python runs one thread at a time, so a long text must neither be in one call of
+C for long nor be worked at by many threads: `_Dispatcher` gives large bodies
+threads of their own, `_dump` writes long answers in parts.
 """
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 import contextlib
 import functools
@@ -27,6 +32,7 @@ import urllib.parse
 import waitress
 from waitress import channel, parser, task, utilities
 
+from data import packing
 from serving import answer_maker, exported_model, request_lines
 
 # The page, by address: the file and its type.
@@ -40,7 +46,9 @@ _PAGE = {
 _POLICY = "default-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 _MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
-_MOST_WAITING = 4096  # Requests, over all connections.
+_LARGE_BODY = 1 << 15  # Bytes; what has more may take seconds.
+_MOST_ITEMS = 1024  # Of a list that are written at once.
+_MOST_HEADER_BYTES = 1 << 15  # waitress adds lines of one name by copying.
 # Bytes read of a body that is too large, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
 
@@ -56,73 +64,131 @@ class Limits(NamedTuple):
   threads: int = 64  # Predictions made at once; more wait for a thread.
 
 
+class _Job:
+  """The inputs of a body, and the outputs that have been computed of them."""
+
+  def __init__(self, rows: Sequence[packing.PackedIds], sizes: list[int]):
+    self.rows, self.sizes = rows, sizes
+    # Those to compute, the longest at the end: they are taken from there, so
+    # that inputs of similar length follow each other.
+    self.left = sorted(range(len(rows)), key=sizes.__getitem__)
+    self.tokens = sum(sizes)  # Of these.
+    self.outputs: list[answer_maker.Outputs] = [{}] * len(rows)
+    self.missing = len(rows)  # Outputs.
+    self.result: futures.Future = futures.Future()
+
+  @property
+  def length(self) -> int:
+    """The length of the next input."""
+    return self.sizes[self.left[-1]]
+
+  def take(self) -> tuple["_Job", int]:
+    """Takes the next input; returns it as what `Batcher` computes."""
+    self.tokens -= self.length
+    return self, self.left.pop()
+
+
 class Batcher:
-  """Answers the requests of many threads in one thread, in batches."""
+  """Computes the inputs of many threads in one thread, in batches.
+
+  Bodies take turns after each call of the engine: a body of a thousand inputs
+  makes one of a single input wait for one call, not for a thousand inputs.
+  """
 
   def __init__(self, model: exported_model.ExportedModel, limits: Limits):
     self._model, self._limits = model, limits
-    self._waiting: queue.Queue = queue.Queue(_MOST_WAITING)
+    self._new: queue.Queue[_Job] = queue.Queue()
+    self._jobs: collections.deque[_Job] = collections.deque()
     threading.Thread(target=self._run, daemon=True).start()
 
-  def answer(
-    self, requests: Sequence[answer_maker.Encoded]
-  ) -> list[answer_maker.Answer]:
-    """Waits for answers; raises queue.Full or a TimeoutError without any."""
-    results, has_left = [], threading.Event()
+  def compute(
+    self, rows: Sequence[packing.PackedIds]
+  ) -> list[answer_maker.Outputs]:
+    """Waits for the outputs of a body's inputs; a TimeoutError without them."""
+    if not rows:
+      return []
+    job = _Job(rows, list(map(self._model.size, rows)))
+    self._new.put(job)
     try:
-      for request in requests:
-        result: futures.Future = futures.Future()
-        self._waiting.put_nowait((request, result, has_left))
-        results.append(result)
-      deadline = time.monotonic() + self._limits.answer_seconds
-      return [r.result(deadline - time.monotonic()) for r in results]
+      return job.result.result(self._limits.answer_seconds)
     finally:
-      has_left.set()
-      for result in results:
-        result.cancel()  # Has an effect only if it was not waited for.
+      job.result.cancel()  # Has an effect only if it was not waited for.
 
   def _run(self):
     while True:
-      batch = self._collect()
-      self._answer([x for x in batch if x[1].set_running_or_notify_cancel()])
-
-  def _answer(self, batch):
-    """Answers a batch; only the sender of a bad request gets its error."""
-    try:
-      answers = self._model.answer(
-        [request for request, *_ in batch],
-        self._limits.batch_tokens,
-        lambda: not all(has_left.is_set() for *_, has_left in batch),
-      )
-    except Exception as error:
-      if len(batch) == 1:
-        batch[0][1].set_exception(error)
-        return
-      for item in batch:
-        self._answer([item])
-    else:
-      for (_, result, _), answer in zip(batch, answers, strict=True):
-        result.set_result(answer)
+      self._collect()
+      if self._jobs:
+        self._compute(self._choose())
 
   def _collect(self):
-    """Waits for a request, and a little longer for others."""
-    batch = [self._waiting.get()]
+    """Takes new jobs; waits for the first, and a little longer for others."""
+    if not self._jobs:
+      self._jobs.append(self._new.get())
     deadline = time.monotonic() + self._limits.wait_seconds
-    tokens = _count_tokens(batch[0][0])
+    tokens = sum(job.tokens for job in self._jobs)
     with contextlib.suppress(queue.Empty):
-      while tokens < self._limits.batch_tokens and len(batch) < _MOST_REQUESTS:
-        left = max(0.0, deadline - time.monotonic())
-        batch.append(self._waiting.get(timeout=left))
-        tokens += _count_tokens(batch[-1][0])
-    return batch
+      while True:
+        is_enough = tokens >= self._limits.batch_tokens
+        left = 0.0 if is_enough else max(0.0, deadline - time.monotonic())
+        self._jobs.append(self._new.get(timeout=left))
+        tokens += self._jobs[-1].tokens
+    live = (job for job in self._jobs if job.left and not job.result.done())
+    self._jobs = collections.deque(live)
 
+  def _choose(self) -> list[tuple[_Job, int]]:
+    """Takes the inputs of the next call of the engine.
 
-def _count_tokens(request) -> int:
-  return sum(len(row.input_ids) for row in request.rows)
+    The job that is the first in line decides on their length and goes to the
+    end. All jobs whose next input is at most as long, and not much shorter, add
+    one in turn until there is no more room.
+    """
+    first = self._jobs.popleft()
+    self._jobs.append(first)
+    length, chosen = first.length, [first.take()]
+    room, line = self._limits.batch_tokens // length, self._jobs.copy()
+    while line and len(chosen) < room:
+      job = line.popleft()
+      if job.left and length / 2 <= job.length <= length:
+        chosen.append(job.take())
+        line.append(job)
+    self._jobs = collections.deque(job for job in self._jobs if job.left)
+    return chosen
+
+  def _compute(self, chosen):
+    """Computes inputs; only the job of one that fails gets its error."""
+    try:
+      found = self._model.compute([job.rows[index] for job, index in chosen])
+    except Exception as error:
+      if len(chosen) > 1:
+        for item in chosen:
+          self._compute([item])
+        return
+      [(job, _)] = chosen
+      with contextlib.suppress(futures.InvalidStateError):
+        job.result.set_exception(error)
+      return
+    for (job, index), outputs in zip(chosen, found, strict=True):
+      job.outputs[index] = outputs
+      job.missing -= 1
+      if not job.missing:
+        with contextlib.suppress(futures.InvalidStateError):  # Nobody waits.
+          job.result.set_result(job.outputs)
 
 
 class _RefusedError(Exception):
   """An error that is answered with its arguments, a status and a message."""
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+  """Answers a ValueError with 400: what is read within is the sender's.
+
+  Elsewhere an error is the model's or this program's, and answered with 500.
+  """
+  try:
+    yield
+  except ValueError as error:
+    raise _RefusedError(400, str(error)) from None
 
 
 class Application:
@@ -151,13 +217,16 @@ class Application:
     if isinstance(content, tuple):
       content, kind = content
     else:
-      content = json.dumps(content, ensure_ascii=False).encode()
+      content = "".join(_dump(content)).encode()
     headers = [
       ("Content-Type", kind),
       ("Content-Length", str(len(content))),
       ("X-Content-Type-Options", "nosniff"),
       ("Content-Security-Policy", _POLICY),
     ]
+    if status == 405:
+      known = (m for m, a in self._actions.items() if environ["PATH_INFO"] in a)
+      headers.append(("Allow", ", ".join(known)))
     start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [content]
 
@@ -167,9 +236,7 @@ class Application:
       return 200, self._find_action(environ)(environ)
     except _RefusedError as error:
       status, message = error.args
-    except ValueError as error:
-      status, message = 400, str(error)
-    except (queue.Full, TimeoutError):
+    except TimeoutError:
       status = 503
       message = "too many requests are waiting, or one takes too long"
     except Exception as error:
@@ -200,10 +267,17 @@ class Application:
     return True
 
   def _find_action(self, environ):
-    method = environ["REQUEST_METHOD"]
+    method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
     actions = self._actions.get(method, {})
-    if environ["PATH_INFO"] in actions:
-      return actions[environ["PATH_INFO"]]
+    if path in actions:
+      return actions[path]
+    if path in self._actions["POST"]:
+      inputs = self._model.maker.inputs
+      texts = {n: ["..."] * 2 if n == "choices" else "..." for n in inputs}
+      message = f"{path} takes POST with JSON, such as {json.dumps(texts)}"
+      raise _RefusedError(405, message)
+    if path in self._actions["GET"]:
+      raise _RefusedError(405, f"{path} takes GET")
     known = f"; {method} knows {', '.join(actions)}" if actions else ""
     raise _RefusedError(404, f"nothing here{known}")
 
@@ -221,20 +295,52 @@ class Application:
     }
 
   def _predict(self, environ):
-    content, maker = _read_json(environ), self._model.maker
-    if not (isinstance(content, dict) and "inputs" in content):
-      [answer] = self._batcher.answer([maker.encode(content)])
-      return answer
-    rows = content["inputs"]
-    if not isinstance(rows, list) or len(rows) > _MOST_REQUESTS:
-      raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
-    return {"outputs": self._batcher.answer(maker.encode_all(rows))}
+    maker = self._model.maker
+    with _refusing():
+      content = _read_json(environ)
+      is_list = isinstance(content, dict) and "inputs" in content
+      inputs = content["inputs"] if is_list else [content]
+      if not isinstance(inputs, list) or len(inputs) > _MOST_REQUESTS:
+        raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
+      if is_list:
+        requests = maker.encode_all(inputs)  # An error says which one is wrong.
+      else:
+        requests = [maker.encode(content)]
+    rows = [row for request in requests for row in request.rows]
+    answers = maker.answer_all(requests, self._batcher.compute(rows))
+    return {"outputs": answers} if is_list else answers[0]
 
   def _attend(self, environ):
-    content = _read_json(environ)
-    request = self._model.maker.encode(content)
-    layer, head = content.get("layer"), content.get("head")
+    with _refusing():
+      content = _read_json(environ)
+      request = self._model.maker.encode(content)
+      layer, head = content.get("layer"), content.get("head")
+      self._model.check_head(request, layer, head)
     return self._model.attend(request, layer, head)
+
+
+def _dump(value: Any) -> Iterator[str]:
+  """Yields the parts of JSON, between which other threads run."""
+  if isinstance(value, dict):
+    for number, (key, item) in enumerate(value.items()):
+      yield f"{', ' if number else '{'}{json.dumps(key)}: "
+      yield from _dump(item)
+    yield "}" if value else "{}"
+  elif not isinstance(value, list) or not isinstance(
+    next(iter(value), 0), dict
+  ):
+    yield json.dumps(value, ensure_ascii=False)
+  elif len(value) <= _MOST_ITEMS:  # Each may be long.
+    for number, item in enumerate(value):
+      yield ", " if number else "["
+      yield from _dump(item)
+    yield "]"
+  else:
+    for start in range(0, len(value), _MOST_ITEMS):
+      items = value[start : start + _MOST_ITEMS]
+      yield ", " if start else "["
+      yield json.dumps(items, ensure_ascii=False)[1:-1]
+    yield "]"
 
 
 @functools.cache
@@ -314,17 +420,20 @@ class _Dispatcher:
   """Keeps threads apart, so that no kind of request waits for another.
 
   One answers what needs no model. One computes attention, which takes much
-  memory, and the others wait for predictions.
+  memory, two answer large bodies, and the others wait for predictions.
   """
 
   def __init__(self, threads: int):
-    counts = {"/predict": threads, "/attention": 1, "": 1}
+    counts = {"/predict": threads, "large": 2, "/attention": 1, "": 1}
     self._lanes = {path: task.ThreadedTaskDispatcher() for path in counts}
     for path, lane in self._lanes.items():
       lane.set_thread_count(counts[path])
 
   def add_task(self, task):
-    path = getattr(task.requests[0], "path", "")  # Not of a broken request.
+    request = task.requests[0]
+    path = getattr(request, "path", "")  # Not of a broken request.
+    if path == "/predict" and len(request.body_rcv or "") > _LARGE_BODY:
+      path = "large"
     self._lanes[path if path in self._lanes else ""].add_task(task)
 
   def shutdown(self):
@@ -381,6 +490,7 @@ def make_server(application: Application, listener, limits: Limits):
     backlog=_MOST_CONNECTIONS,
     channel_timeout=limits.idle_seconds,
     max_request_body_size=limits.body_bytes + 1,  # It refuses this size.
+    max_request_header_size=_MOST_HEADER_BYTES,
     ident="bert",
     asyncore_use_poll=True,  # select() ends at 1024 files.
   )

@@ -102,7 +102,7 @@ def test_a_number_that_is_none_is_refused(export, monkeypatch):
 
 
 @pytest.mark.parametrize("fastest", engine_trials.PACKAGES)
-def test_auto_keeps_the_fastest(export, fastest, monkeypatch):
+def test_auto_keeps_the_fastest(export, fastest, monkeypatch, capsys):
   (export / engine_trials.FILE).unlink(missing_ok=True)
   tried = []
 
@@ -123,9 +123,13 @@ def test_auto_keeps_the_fastest(export, fastest, monkeypatch):
   [[key, name]] = json.loads((export / engine_trials.FILE).read_text()).items()
   assert name == fastest and f"openvino {openvino.__version__[:6]}" in key
   # Its file is not part of the export.
-  (export / engine_trials.FILE).write_text("[")
-  bert.load(export, engine="auto")
-  assert len(tried) == 4
+  for number, content in enumerate(["[", '{"\\ud800": "openvino"}'], 2):
+    (export / engine_trials.FILE).write_text(content)
+    bert.load(export, engine="auto")
+    assert len(tried) == 2 * number
+    [line] = capsys.readouterr().err.splitlines()
+    assert engine_trials.FILE in line
+    assert line.endswith("; the engines are tried again")
 
 
 def test_auto_without_a_place_for_its_choice(export, monkeypatch):

@@ -418,6 +418,8 @@ def test_server_gives_attention_and_its_page(server):
     ("/predict", '{"text": 5}', 400, "text is int, expected a string"),
     ("/attention", '{"text": "a", "layer": 2, "head": 0}', 400, "from 0 to 1"),
     ("/other", "{}", 404, "knows /predict, /attention"),
+    ("/predict", None, 405, 'with JSON, such as {"text": "...", "text_pair"'),
+    ("/health", "{}", 405, "/health takes GET"),
   ],
 )
 def test_bad_requests(server, path, body, status, message):

@@ -83,8 +83,8 @@ def test_marks_have_the_order_of_unicode():
     kinds = rng.choices([marks, kept, kept, made, "ab"], k=rng.randrange(9))
     text = "".join(map(rng.choice, kinds))
     expected = strip_accents(text.translate(tokenization._CLEAN).lower())
-    assert "".join(basic.tokenize(text)) == "".join(expected.split()), (
-      ascii(text)
+    assert "".join(basic.tokenize(text)) == "".join(expected.split()), ascii(
+      text
     )
 
 

@@ -97,6 +97,19 @@ def test_changed_settings_are_named(tmp_path, file, name, value, expected):
     trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
 
 
+def test_pairs_for_a_model_of_one_segment_are_refused(tmp_path):
+  tiny_models.write_trained(tmp_path)
+  for name, changes in (
+    ("bert_config.json", {"type_vocab_size": 1}),
+    ("prediction.json", {"has_text_pair": True}),
+  ):
+    content = json.loads((tmp_path / name).read_text())
+    (tmp_path / name).write_text(json.dumps(content | changes))
+  message = "prediction.json: has_text_pair is true, but the model has one seg"
+  with pytest.raises(ValueError, match=message):
+    trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
+
+
 def test_a_problem_of_another_type(tmp_path):
   tiny_models.write_trained(tmp_path, problem=["tagging"])
   with pytest.raises(ValueError, match=r"its problem is \['tagging'\]; expec"):

@@ -1,6 +1,7 @@
 """Hostile and unlucky clients, over raw sockets."""
 
 from concurrent import futures
+import contextlib
 import json
 import re
 import socket
@@ -26,18 +27,28 @@ class Echo:
     self.maker, self.card = maker, maker.card
     self.threads, self.calls = set(), []
     self.attending = self.most = 0
+    maker.answer = lambda request, outputs: outputs[0]
 
-  def answer(self, requests, most_tokens, is_wanted):
+  def size(self, row):
+    return len(row.input_ids)
+
+  def compute(self, rows):
     self.threads.add(threading.get_ident())
-    self.calls.append(len(requests))
-    words = [self.maker.tokens(r.rows[0])[1] for r in requests]
+    self.calls.append(len(rows))
+    words = [self.maker.tokens(row)[1] for row in rows]
     if "awful" in words:
       raise ValueError("awful is what one of them wrote")
     if "poor" in words:
       time.sleep(0.1)
-    return [{"tokens": len(r.rows[0].input_ids)} for r in requests]
+    return [{"tokens": len(row.input_ids)} for row in rows]
+
+  def check_head(self, request, layer, head):
+    if layer == "broken":
+      raise ValueError("layer is broken")
 
   def attend(self, request, layer, head):
+    if layer == "awful":
+      raise ValueError("awful is what the engine says")
     self.attending += 1
     time.sleep(0.001)
     self.most = max(self.most, self.attending)
@@ -105,10 +116,25 @@ def test_one_request_after_the_other(port):
   assert answer.endswith(b'{"tokens": 3}') and b'{"tokens": 4}' in answer
 
 
-@pytest.mark.parametrize("path", ["/unknown", "/health", "/"])
-def test_a_body_for_another_address_is_not_the_next_request(port, model, path):
+@pytest.mark.parametrize(
+  ("path", "status"), [("/unknown", 404), ("/health", 405), ("/", 405)]
+)
+def test_a_body_for_another_address_is_not_the_next_request(
+  port, model, path, status
+):
   hidden = request(body=b'{"text": "smuggled"}')
-  assert_refused(port, model, request(path, hidden), 404)
+  assert_refused(port, model, request(path, hidden), status)
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"PUT"])
+def test_another_method_is_told_what_to_send(port, method):
+  asked = b" /predict HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
+  answer = exchange(port, method + asked)
+  assert answer.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+  assert b"\r\nAllow: POST\r\n" in answer
+  if method != b"HEAD":
+    message = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert message == '/predict takes POST with JSON, such as {"text": "..."}'
 
 
 @pytest.mark.parametrize(
@@ -203,8 +229,12 @@ def test_a_request_that_fails_fails_no_other(port):
     lambda word: exchange(port, request(body=body % word)),
     [b"awful"] + [b"good"] * 20,
   )
-  assert statuses(failed) == [400] and b"awful" in failed
+  # What the engine says is no fault of the sender's.
+  assert statuses(failed) == [500] and b"internal error" in failed
   assert list(map(statuses, others)) == [[200]] * 20
+  for layer, status in (("awful", 500), ("broken", 400)):
+    body = b'{"text": "a", "layer": "%s"}' % layer.encode()
+    assert statuses(exchange(port, request("/attention", body))) == [status]
 
 
 def test_who_waits_too_long_gets_an_error(model):
@@ -312,45 +342,91 @@ def test_clients_that_leave_harm_nobody(port):
   assert statuses(exchange(port, request())) == [200]
 
 
-class WaitingModel:
-  """Answers nothing before it may go; counts the requests of each call."""
+class WaitingModel(Echo):
+  """Computes nothing before it may go."""
 
   def __init__(self, folder):
-    self.maker = tiny_models.make_maker(folder, ["text"])
-    self.card, self.calls = self.maker.card, []
+    super().__init__(tiny_models.make_maker(folder, ["text"]))
     self.begun, self.go = threading.Event(), threading.Event()
 
-  def answer(self, requests, most, is_wanted):
-    self.calls.append(len(requests))
+  def compute(self, rows):
     self.begun.set()
     self.go.wait(10)
-    self.was_wanted = is_wanted()
-    return [{}] * len(requests)
+    return super().compute(rows)
+
+  def rows(self, *texts):
+    return [self.maker.encode({"text": text}).rows[0] for text in texts]
 
 
-@pytest.mark.parametrize(("tokens", "calls"), [(1000, [1, 4]), (8, [1, 2, 2])])
-def test_requests_that_wait_are_answered_in_batches(tmp_path, tokens, calls):
-  model = WaitingModel(tmp_path)
+def compute_together(model, tokens, *bodies):
+  """Computes bodies that come, one by one, while another is computed.
+
+  Returns how many inputs of each text are in the calls after that.
+  """
   batcher = http_server.Batcher(model, http_server.Limits(9, tokens, 0.0))
-  one = model.maker.encode({"text": "a the"})  # Four tokens.
-  with futures.ThreadPoolExecutor(2) as pool:
-    pool.submit(batcher.answer, [one])
+  with futures.ThreadPoolExecutor(len(bodies) + 1) as pool:
+    pool.submit(batcher.compute, model.rows("a"))
     assert model.begun.wait(10)
-    pool.submit(batcher.answer, [one] * 4)
-    while batcher._waiting.qsize() < 4:
-      time.sleep(0.01)
+    for number, body in enumerate(bodies):
+      pool.submit(batcher.compute, model.rows(*body))
+      while batcher._new.qsize() <= number:
+        time.sleep(0.01)
     model.go.set()
-  assert model.calls == calls
+  return model.calls[1:]
+
+
+@pytest.mark.parametrize(("tokens", "calls"), [(1000, [4]), (8, [2, 2])])
+def test_requests_that_wait_are_answered_in_batches(tmp_path, tokens, calls):
+  bodies = [["a the"]] * 4  # Four tokens each.
+  found = compute_together(WaitingModel(tmp_path), tokens, *bodies)
+  assert found == calls
+
+
+def test_bodies_take_turns_after_each_call(tmp_path):
+  model, order = WaitingModel(tmp_path), []
+
+  def compute(rows):
+    order.append(sorted(len(row.input_ids) for row in rows))
+    return WaitingModel.compute(model, rows)
+
+  model.compute = compute
+  large, small = ["a the film"] * 6, ["a", "a"]
+  compute_together(model, 10, large, small, small)
+  # The small bodies wait for one call, and go together: 3 tokens are not less
+  # than half of 5, but 10 tokens are two inputs of 5.
+  assert order == [[3], [3, 5], [3, 3, 3], [5, 5], [5, 5], [5]]
 
 
 def test_an_answer_that_nobody_waits_for_is_not_computed(tmp_path):
   model = WaitingModel(tmp_path)
-  batcher = http_server.Batcher(model, http_server.Limits(9, 9, 0.0, 1.0))
+  batcher = http_server.Batcher(model, http_server.Limits(9, 3, 0.0, 1.0))
   with pytest.raises(TimeoutError):
-    batcher.answer([model.maker.encode({"text": "a"})])
+    batcher.compute(model.rows("a", "a", "a"))
   model.go.set()
-  assert batcher.answer([model.maker.encode({"text": "the"})]) == [{}]
-  assert model.was_wanted and len(model.calls) == 2
+  assert batcher.compute(model.rows("the film")) == [{"tokens": 4}]
+  assert model.calls == [1, 1]
+
+
+@pytest.mark.parametrize(
+  "value",
+  [
+    {"a": [], "b": "\u4e2d", "c": None, "d": [0.5], "e": {"f": 1}},
+    {"outputs": [{"words": [{"n": n} for n in range(3000)]}, {}]},
+    [1, {"a": 2}],
+    {},
+  ],
+)
+def test_long_answers_are_the_same_json(value):
+  found = "".join(http_server._dump(value))
+  assert found == json.dumps(value, ensure_ascii=False)
+
+
+def test_many_lines_of_a_header_are_refused(port, model):
+  before, answer = len(model.calls), b""
+  with contextlib.suppress(ConnectionResetError):  # It reads no more.
+    answer = exchange(port, request("/predict", b"{}", *["a: b"] * 8000))
+  assert statuses(answer) in ([], [431])
+  assert len(model.calls) == before
 
 
 def test_other_names_of_the_host_are_names():
