@@ -47,7 +47,7 @@ _POLICY = "default-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 _MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
 _LARGE_BODY = 1 << 15  # Bytes; what has more may take seconds.
-_MOST_ITEMS = 1024  # Of a list that are written at once.
+_MOST_ITEMS = 1024  # Items of a list, written in one call.
 _MOST_HEADER_BYTES = 1 << 15  # waitress adds lines of one name by copying.
 # Bytes read of a body that is too large, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
@@ -72,9 +72,9 @@ class _Job:
     # Those to compute, the longest at the end: they are taken from there, so
     # that inputs of similar length follow each other.
     self.left = sorted(range(len(rows)), key=sizes.__getitem__)
-    self.tokens = sum(sizes)  # Of these.
+    self.tokens = sum(sizes)  # Tokens of those inputs.
     self.outputs: list[answer_maker.Outputs] = [{}] * len(rows)
-    self.missing = len(rows)  # Outputs.
+    self.missing = len(rows)  # Outputs that are still to come.
     self.result: futures.Future = futures.Future()
 
   @property
