@@ -149,6 +149,25 @@ def test_the_tree_names_every_program_and_folder():
   assert all((paths.ROOT / name).exists() for name in named)
 
 
+def test_git_ignores_what_commands_of_the_readme_write():
+  folders, outputs = {"output_dir", "export_dir", "output"}, []
+  for _, arguments in commands(README):
+    for argument in arguments:
+      name, _, path = argument.removeprefix("--").partition("=")
+      if name in folders | {"output_file", "index_file"}:
+        path = path.replace("$part", "train")
+        outputs.append(f"{path}/file" if name in folders else path)
+  assert {"pretrained/file", "train.tfrecord", "own.npy"} <= set(outputs)
+  outputs += ["train.txt", "eval.txt", "own.npy.json", "demo_output/vocab.txt"]
+  # pip install .
+  outputs += ["build/lib/bert.py", "bert.egg-info/PKG-INFO"]
+  command = ["git", "check-ignore", "--no-index", *outputs]
+  result = subprocess.run(
+    command, cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert result.stdout.splitlines() == outputs
+
+
 @pytest.mark.parametrize("program, arguments", COMMANDS)
 def test_commands_have_flags_that_exist_and_all_that_are_needed(
   program, arguments, declared
