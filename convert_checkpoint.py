@@ -25,24 +25,30 @@ _changes = program.group("Changes")
 class ConversionSettings(program.Settings):
   """The settings of this program."""
 
-  model: str | None = _flags(None, shared_flags.MODEL)
+  model: str | None = _flags(None, shared_flags.MODEL, path="model")
   input: str = _flags(
     None,
     "The prefix of a checkpoint, a folder with one, a SavedModel, or a folder "
     "of Hugging Face's, KerasHub's or OpenAI's of GPT-1.",
     unless="model",
+    path="checkpoint",
   )
-  output: str = _flags(None, "A folder to write; new or empty.", required=True)
+  output: str = _flags(
+    None, "A folder to write; new or empty.", required=True, path="new_folder"
+  )
   bert_config_file: str | None = _flags(
-    None, "The config, if it is not beside --input."
+    None, "The config, if it is not beside --input.", path="file"
   )
   vocab_file: str | None = _flags(
     None,
     "The vocabulary, if it is not beside --input, or with tokens added at its "
     "end; see --resize_vocab.",
+    path="file",
   )
   labels_file: str | None = _flags(
-    None, "The labels of a head, one a line, if they are not beside --input."
+    None,
+    "The labels of a head, one a line, if they are not beside --input.",
+    path="file",
   )
   output_format: str = _flags(
     "auto",
@@ -79,6 +85,13 @@ class ConversionSettings(program.Settings):
   )
   seed: int = _changes(12345, "Decides the new embeddings.")
 
+  def check(self) -> None:
+    """Refuses two inputs, too, and an output that is there."""
+    if self.input and self.model:
+      raise ValueError("--input and --model are the same: give one")
+    model_folder.check_free("output", self.output)
+    super().check()
+
 
 if __name__ == "__main__":
   program.start(ConversionSettings)
@@ -108,9 +121,6 @@ def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
   settings = ConversionSettings.read()
-  if settings.input and settings.model:
-    raise ValueError("--input and --model are the same: give one")
-  model_folder.check_free("output", settings.output)
   if settings.output_format == "keras_hub":
     imports.load("keras_hub", "--output_format=keras_hub")
   path = settings.input or model_folder.find_folder(settings.model)

@@ -37,9 +37,11 @@ class VocabSettings(program.Settings):
   """The settings of this program."""
 
   input_file: str = _flags(
-    None, "Files or globs, .gz, .xz, by commas.", required=True
+    None, "Files or globs, .gz, .xz, by commas.", required=True, path="files"
   )
-  output_file: str = _flags(None, "Vocabulary, a token a line.", required=True)
+  output_file: str = _flags(
+    None, "Vocabulary, a token a line.", required=True, path="new_files"
+  )
   vocab_size: int = _flags(30522, "Tokens in all; a small text may give fewer.")
   do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
   model: str = _flags(

@@ -9,32 +9,46 @@ Lengths, strides and thresholds are those of the training; flags override them.
 import dataclasses
 import functools
 
-from cli import model_folder, program, shared_flags
+from cli import model_folder, program, shared_flags, squad_settings
+from data import imports
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
 _count = functools.partial(_predictions, None, least=1)
+# What an export of --quantize is compared with the model on.
+_COMPARISON_FLAGS = (
+  "eval_file max_eval_examples max_score_drop text_column text_pair_column "
+  "label_column label_separator token_column tag_column"
+).split()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
   """The settings of this program; None leaves those of the training."""
 
-  model: str | None = _flags(None, shared_flags.MODEL)
-  model_dir: str | None = _flags(None, "The --output_dir of a fine-tuning.")
+  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  model_dir: str | None = _flags(
+    None, "The --output_dir of a fine-tuning.", path="folder"
+  )
   init_checkpoint: str | None = _flags(
     None,
     "Instead of --model_dir: weights that were pre-trained, to make vectors or "
     "guess masked words; with --bert_config_file.",
+    path="checkpoint",
   )
   bert_config_file: str | None = _flags(
-    None, "With --init_checkpoint: the model's architecture."
+    None, "With --init_checkpoint: the model's architecture.", path="file"
   )
   vocab_file: str | None = _flags(
-    None, "The vocabulary of the model; default the one in its folder."
+    None,
+    "The vocabulary of the model; default the one in its folder.",
+    path="file",
   )
   export_dir: str = _flags(
-    None, "The folder to write; new or empty.", required=True
+    None,
+    "The folder to write; new or empty.",
+    required=True,
+    path="new_folder",
   )
   do_lower_case: bool = _flags(
     True, "With --init_checkpoint: whether the model is an uncased one."
@@ -104,6 +118,7 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
     "takes them; for fill_mask texts with [MASK], one a line; for features "
     "texts, one a line, or a table of pairs with a number, as STS, by the "
     "names text, text_pair and label or the flags of columns.",
+    path="file",
   )
   max_eval_examples: int = _predictions(
     500,
@@ -122,6 +137,35 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
     "ten times that of the lowest cosine.",
   )
 
+  def check(self) -> None:
+    """Refuses what does not fit together, too, and a folder that is there."""
+    pre_trained = self.model or self.init_checkpoint
+    if bool(self.model_dir) == bool(pre_trained):
+      raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
+    if not (self.model_dir or self.model or self.bert_config_file):
+      raise ValueError("--init_checkpoint needs --bert_config_file")
+    check_quantize(self)
+    if self.whole_word_answers and self.vocab_file:
+      squad_settings.check_whole_words(self.vocab_file)
+    if self.format == "onnx":
+      for package in ("onnx", "onnxruntime"):
+        imports.load(package, "--format=onnx")
+    model_folder.check_free("export_dir", self.export_dir)
+    super().check()
+
+
+def check_quantize(settings: ExportSettings) -> None:
+  """Raises a ValueError if --quantize and other flags do not fit."""
+  if settings.quantize == "none":
+    if unread := settings.given.intersection(_COMPARISON_FLAGS):
+      raise ValueError(f"--{min(unread)} needs --quantize=int8")
+  elif settings.format != "onnx":
+    raise ValueError("--quantize=int8 needs --format=onnx")
+  elif not settings.eval_file:
+    raise ValueError(
+      "--quantize=int8 needs --eval_file, to compare the export with the model"
+    )
+
 
 if __name__ == "__main__":
   program.start(ExportSettings)
@@ -131,9 +175,9 @@ import time
 
 from absl import logging
 
-from cli import squad_settings, vectors
-from data import files, imports
-from export import exporting, quantization, trained_models
+from cli import vectors
+from data import files
+from export import exporting, trained_models
 from serving import exported_model
 from vocabularies import vocabulary_table
 
@@ -156,8 +200,6 @@ def find_vocabulary(settings: ExportSettings) -> str:
   """Returns the path of the vocabulary."""
   if bool(settings.model_dir) == bool(settings.init_checkpoint):
     raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
-  if not (settings.model_dir or settings.model or settings.bert_config_file):
-    raise ValueError("--init_checkpoint needs --bert_config_file")
   if settings.vocab_file:
     return settings.vocab_file
   folder = settings.model_dir or os.path.dirname(settings.init_checkpoint)
@@ -183,28 +225,10 @@ def load_model(
   return vectors.load(settings, task)
 
 
-def check_quantize(settings: ExportSettings) -> None:
-  """Raises a ValueError if --quantize and other flags do not fit."""
-  if settings.quantize == "none":
-    if unread := settings.given.intersection(quantization.FLAGS):
-      raise ValueError(f"--{min(unread)} needs --quantize=int8")
-  elif settings.format != "onnx":
-    raise ValueError("--quantize=int8 needs --format=onnx")
-  elif not settings.eval_file:
-    raise ValueError(
-      "--quantize=int8 needs --eval_file, to compare the export with the model"
-    )
-
-
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
-  check_quantize(settings)
-  if settings.format == "onnx":
-    for package in ("onnx", "onnxruntime"):
-      imports.load(package, "--format=onnx")
-  model_folder.check_free("export_dir", settings.export_dir)
   vocab_file = find_vocabulary(settings)
   if settings.whole_word_answers:
     squad_settings.check_whole_words(vocab_file)

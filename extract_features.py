@@ -7,6 +7,7 @@ A text is a line; `a ||| b` is a pair.
 """
 
 import dataclasses
+import re
 
 from cli import model_folder, program, shared_flags
 from data import vector_files
@@ -19,8 +20,12 @@ _output = program.group("Output")
 class VectorSettings(shared_flags.InferenceSettings):
   """The settings of this program."""
 
-  input_file: str = _data(None, shared_flags.INPUT_FILE, required=True)
-  output_file: str = _output(None, "The file of vectors.", required=True)
+  input_file: str = _data(
+    None, shared_flags.INPUT_FILE, required=True, path="input"
+  )
+  output_file: str = _output(
+    None, "The file of vectors.", required=True, path="new_files"
+  )
   layers: tuple[str, ...] = _output(
     ("-1", "-2", "-3", "-4"),
     "Numbers of layers: 0 is the lowest, -1 the highest.",
@@ -45,6 +50,20 @@ class VectorSettings(shared_flags.InferenceSettings):
   use_one_hot_embeddings: bool = _output(
     False, "Accepted but ignored: it makes no difference to the result."
   )
+
+  def check(self) -> None:
+    """Refuses layers that are no numbers, too."""
+    self.layer_numbers()
+    super().check()
+
+  def layer_numbers(self) -> list[int]:
+    """Returns the numbers of --layers."""
+    if not all(re.fullmatch(r"-?\d+", layer) for layer in self.layers or "?"):
+      raise ValueError(
+        f"--layers={','.join(self.layers)}: expected numbers, separated by "
+        "commas: 0 is the lowest layer, -1 the highest"
+      )
+    return [*map(int, self.layers)]
 
 
 if __name__ == "__main__":
@@ -86,11 +105,8 @@ def compute_vectors(
 
 def read_layers(settings: VectorSettings, count: int) -> list[int]:
   """Reads --layers of a model with so many layers."""
-  try:
-    layers = list(map(int, settings.layers))
-  except ValueError:
-    layers = []
-  if not layers or not all(-count <= layer < count for layer in layers):
+  layers = settings.layer_numbers()
+  if not all(-count <= layer < count for layer in layers):
     raise ValueError(
       f"--layers={','.join(settings.layers)}: expected numbers from {-count} "
       f"to {count - 1}, separated by commas: the model has {count} layers"

@@ -34,7 +34,10 @@ class PredictSettings(program.Settings):
   """The settings of this program."""
 
   export_dir: str = _flags(
-    None, "The folder that export_saved_model.py wrote.", required=True
+    None,
+    "The folder that export_saved_model.py wrote.",
+    required=True,
+    path="folder",
   )
   text: tuple[str, ...] = _flags(
     (),
@@ -44,6 +47,7 @@ class PredictSettings(program.Settings):
   input_file: str = _flags(
     files.STANDARD_INPUT,
     "The file of texts, .gz and .xz too, or - for the standard input.",
+    path="input",
   )
   input_format: str = _lines(
     "auto",
@@ -67,7 +71,7 @@ class PredictSettings(program.Settings):
     choices=("auto", "yes", "no"),
   )
   output_file: str | None = _flags(
-    None, "The file to write; default the standard output."
+    None, "The file to write; default the standard output.", path="new_files"
   )
   batch_size: int = _flags(
     exported_model.BATCH_SIZE,

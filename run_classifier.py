@@ -6,8 +6,8 @@
 
 import dataclasses
 
-from cli import program, shared_flags
-from tasks import classification, classification_results, classification_tasks
+from cli import classifier_tasks, program, shared_flags
+from tasks import classification, classification_tasks
 
 _data = program.group("Data")
 _task = program.group("Task")
@@ -52,6 +52,11 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     least=1,
   )
 
+  def check(self) -> None:
+    """Refuses an unknown task, too, wrong columns, and what does not fit it."""
+    super().check()
+    classifier_tasks.check_files(self)
+
 
 if __name__ == "__main__":
   program.start(ClassifierSettings)
@@ -64,70 +69,8 @@ import tensorflow as tf
 from cli import devices, fine_tuning, model_folder
 import heads
 import modeling
-from tasks import classification_data
+from tasks import classification_data, classification_results
 from training import model_selection
-
-
-def read_task(
-  settings: ClassifierSettings,
-) -> classification.ClassificationTask:
-  """Makes the task of the flags, with the paths of its files."""
-  shared_flags.check_work(settings)
-  shared_flags.check_share(settings)
-  task = _find_task(settings)
-  if task.problem == "regression" and settings.class_weights:
-    raise ValueError("--class_weights: a regression has no classes")
-  if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
-    raise ValueError("--xnli_language needs --task_name=xnli")
-  if task.problem != "multi_label" and settings.label_separator != ",":
-    raise ValueError("--label_separator needs --problem=multi_label")
-  if settings.window_pooling != "mean" and not settings.doc_stride:
-    raise ValueError("--window_pooling=max needs --doc_stride")
-  choose_metric(settings, task)  # A ValueError if it is unknown.
-  return task
-
-
-def _find_task(settings) -> classification.ClassificationTask:
-  columns = classification_tasks.Columns._fields
-  if settings.task_name.lower() == "file":
-    return classification_tasks.file_task(
-      settings.data_dir,
-      train_file=settings.train_file,
-      eval_file=settings.eval_file,
-      predict_file=settings.predict_file,
-      columns=classification_tasks.Columns(
-        *(getattr(settings, f"{name}_column") for name in columns)
-      ),
-      header={"auto": None, "yes": True, "no": False}[settings.header],
-      problem=settings.problem,
-      has_teacher=bool(settings.teacher),
-      skips_unlabelled=settings.skip_unlabelled,
-    )
-  task = classification_tasks.find_task(
-    settings.task_name, settings.xnli_language
-  )
-  if not settings.data_dir:
-    raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  files = ("train_file", "eval_file", "predict_file", "problem")
-  for name in (*files, *shared_flags.TableSettings.flags_by_name()):
-    # A problem may be that of the weights.
-    known = (getattr(ClassifierSettings, name), getattr(task, name, None))
-    if getattr(settings, name) not in known:
-      raise ValueError(
-        f"--{name}: --task_name=file takes it; the files of {task.name} are "
-        "those of --data_dir, in columns of their own"
-      )
-  return classification_tasks.task_in_folder(task, settings.data_dir)
-
-
-def choose_metric(
-  settings: ClassifierSettings, task: classification.ClassificationTask
-) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  known = classification_results.metric_names(task.problem, task.metrics)
-  return shared_flags.choose_metric(
-    settings.best_metric or task.metrics[0], known
-  )
 
 
 def create_model(
@@ -214,7 +157,7 @@ def open_data(
     dev = find_sets("eval", features)
   return fine_tuning.Data(
     features=features,
-    metric=choose_metric(settings, task),
+    metric=classifier_tasks.choose_metric(settings, task),
     model_settings=fine_tuning.read_pooling(settings)
     | {"problem": task.problem},
     train=train[0] if settings.do_train else None,
@@ -330,14 +273,14 @@ def fine_tune(
 
 def main() -> None:
   settings = fine_tuning.read_settings(ClassifierSettings)
-  task = read_task(settings)
+  task = classifier_tasks.read(settings)
   runs = fine_tuning.by_seed(settings)
   strategy = devices.make_strategy(settings)
   scores = {
     seed: fine_tune(of_seed, task, strategy) for seed, of_seed in runs.items()
   }
   if settings.seeds and settings.do_eval:
-    metric = choose_metric(settings, task)
+    metric = classifier_tasks.choose_metric(settings, task)
     is_lower = model_selection.is_better_if_lower(metric)
     print(classification_results.format_seeds(scores, metric, is_lower))
 

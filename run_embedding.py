@@ -8,9 +8,19 @@
 import dataclasses
 
 from cli import program, shared_flags
+from data import remote
+from tasks import classification, classification_tasks, retrieval_scores
 
 _task = program.group("Task")
-OBJECTIVES = ("pairs", "scores", "sentences", "labels")
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
+_PAIR_SCORES = ("spearman", "pearson")
+_METRICS = {  # By the objective.
+  "pairs": retrieval_scores.NAMES,
+  "scores": _PAIR_SCORES,
+  "sentences": _PAIR_SCORES,
+  "labels": ("accuracy",),
+}
+OBJECTIVES = tuple(_METRICS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +51,56 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   min_score: float = _task(0.0, "The lowest score, or relevance, of a file.")
   max_score: float = _task(5.0, "The highest one.")
 
+  def check(self) -> None:
+    """Refuses what does not fit the objective, too, and wrong columns."""
+    super().check()
+    check_labels(self)
+    if self.train_batch_size == 1:
+      raise ValueError("--train_batch_size=1: nothing to compare a text with")
+    choose_metric(self)
+    for kind, path in shared_flags.find_data_files(self, _ENDINGS).items():
+      if not remote.is_remote(path):
+        find_table(self, kind, path)
+
+
+def choose_metric(settings: EmbeddingSettings) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  known = _METRICS[settings.objective]
+  return shared_flags.choose_metric(settings.best_metric, known)
+
+
+def check_labels(settings: EmbeddingSettings) -> EmbeddingSettings:
+  """Makes a training on labels evaluate, which fits and keeps the head."""
+  if settings.objective != "labels":
+    return settings
+  if settings.do_predict or not settings.do_train:
+    raise ValueError(
+      "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
+      "run_classifier.py evaluates and predicts with the folder"
+    )
+  epochs = settings.eval_every_epochs or settings.num_train_epochs
+  epochs = 0.0 if settings.eval_every_steps else epochs
+  return dataclasses.replace(settings, eval_every_epochs=epochs)
+
+
+def find_table(
+  settings: EmbeddingSettings, kind: str, path: str
+) -> classification.Table:
+  """Returns the columns of a file; the objective says what they are."""
+  names = ("text", "text_pair", "label")
+  columns = [getattr(settings, f"{name}_column") for name in names]
+  if settings.objective != "labels":
+    columns = [column or str(n) for n, column in enumerate(columns)]
+  if kind == "train" and settings.objective == "sentences":
+    # Each is its own partner, with another dropout.
+    return classification.Table(path, 0, 0, header=False, label_required=False)
+  return classification_tasks.find_table(
+    path,
+    classification_tasks.Columns(*columns),
+    {"auto": None, "yes": True, "no": False}[settings.header],
+    label_required=settings.objective != "pairs" and kind != "predict",
+  )
+
 
 if __name__ == "__main__":
   program.start(EmbeddingSettings)
@@ -56,11 +116,10 @@ from cli import devices, fine_tuning, vectors
 import heads
 from inputs import feature_files
 import modeling
-from tasks import classification, classification_tasks, embedding_data
+from tasks import embedding_data
 from training import batch_loss
 
 _NEVER = -1e9  # Far below any logit.
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 
 
 def create_model(
@@ -149,23 +208,10 @@ def make_loss(settings: EmbeddingSettings) -> batch_loss.BatchLoss:
 def find_set(
   settings: EmbeddingSettings, kind: str, path: str
 ) -> feature_files.FeatureSet:
-  """Returns the examples of a file; the objective says what they are."""
-  names = ("text", "text_pair", "label")
-  columns = [getattr(settings, f"{name}_column") for name in names]
-  if settings.objective != "labels":
-    columns = [column or str(n) for n, column in enumerate(columns)]
+  """Returns the examples of a file."""
   bounds = (settings.min_score, settings.max_score)
   bounds = () if kind == "train" and settings.objective != "scores" else bounds
-  if kind == "train" and settings.objective == "sentences":
-    # Each is its own partner, with another dropout.
-    table = classification.Table(path, 0, 0, header=False, label_required=False)
-  else:
-    table = classification_tasks.find_table(
-      path,
-      classification_tasks.Columns(*columns),
-      {"auto": None, "yes": True, "no": False}[settings.header],
-      label_required=settings.objective != "pairs" and kind != "predict",
-    )
+  table = find_table(settings, kind, path)
   return feature_files.FeatureSet(
     kind=kind,
     settings=embedding_data.FeatureSettings(
@@ -183,10 +229,6 @@ def find_set(
 
 def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
-  if settings.train_batch_size == 1:
-    raise ValueError("--train_batch_size=1: nothing to compare a text with")
-  known = embedding_data.METRICS[settings.objective]
-  metric = shared_flags.choose_metric(settings.best_metric, known)
   paths = shared_flags.find_data_files(settings, _ENDINGS)
   sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}
   if settings.eval_share and "train" in sets:
@@ -203,7 +245,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
     answers["has_text_pair"] = False
   return fine_tuning.Data(
     features=None,
-    metric=metric,
+    metric=choose_metric(settings),
     model_settings={
       "problem": problem,
       "pooling": settings.pooling,
@@ -234,20 +276,6 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   run.model.output_bias.assign(bias)
   predicted = (results["vectors"][:, 0] @ weights.T + bias).argmax(-1)
   return {"accuracy": float(np.mean(results["number"][:, 0] == predicted))}
-
-
-def check_labels(settings: EmbeddingSettings) -> EmbeddingSettings:
-  """Makes a training on labels evaluate, which fits and keeps the head."""
-  if settings.objective != "labels":
-    return settings
-  if settings.do_predict or not settings.do_train:
-    raise ValueError(
-      "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
-      "run_classifier.py evaluates and predicts with the folder"
-    )
-  epochs = settings.eval_every_epochs or settings.num_train_epochs
-  epochs = 0.0 if settings.eval_every_steps else epochs
-  return dataclasses.replace(settings, eval_every_epochs=epochs)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:

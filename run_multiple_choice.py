@@ -8,11 +8,29 @@
 import dataclasses
 
 from cli import program, shared_flags
+from data import remote
+from tasks import multiple_choice
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
+_METRICS = ("accuracy", "loss")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceSettings(shared_flags.DataSettings):
   """The settings of this program: those of all with three data files."""
+
+  def check(self) -> None:
+    """Refuses an unknown score, too, and files whose first row is wrong."""
+    super().check()
+    for path in find_files(self).values():
+      if not remote.is_remote(path):
+        next(multiple_choice.read_examples(path))
+
+
+def find_files(settings: ChoiceSettings) -> dict[str, str]:
+  """Returns the files that the flags ask for, by kind."""
+  shared_flags.choose_metric(settings.best_metric, _METRICS)
+  return shared_flags.find_data_files(settings, ENDINGS)
 
 
 if __name__ == "__main__":
@@ -31,8 +49,6 @@ import modeling
 from tasks import metrics, multiple_choice_data
 
 _NEVER = -1e9  # Far below any logit.
-_ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
-_METRICS = ("accuracy", "loss")
 
 
 def create_model(
@@ -66,12 +82,6 @@ def loss_fn(model, features, seed):
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   weights = tf.ones_like(losses)
   return {"choice_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
-
-
-def find_files(settings: ChoiceSettings) -> dict[str, str]:
-  """Checks the flags; returns the files that they ask for, by kind."""
-  shared_flags.choose_metric(settings.best_metric, _METRICS)
-  return shared_flags.find_data_files(settings, _ENDINGS)
 
 
 def open_data(

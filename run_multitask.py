@@ -7,6 +7,7 @@
 import dataclasses
 
 from cli import program, shared_flags
+from data import files, remote
 
 _data = program.group("Data")
 _training = program.group("Training")
@@ -21,6 +22,7 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
     "The tasks: a JSON list of objects with name, kind, the flags of the "
     "kind's own program, and maybe rate and weight; see docs/multitask.md.",
     required=True,
+    path="file",
   )
   num_train_steps: int | None = _training(
     None,
@@ -44,6 +46,16 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
     choices=("constant", "annealed"),
   )
 
+  def check(self) -> None:
+    """Refuses two lengths of the training, too, and a list of no tasks."""
+    super().check()
+    if self.num_train_steps and "num_train_epochs" in self.given:
+      raise ValueError(
+        "--num_train_steps and --num_train_epochs: pass only one"
+      )
+    if not remote.is_remote(self.tasks_file):
+      files.read_json(self.tasks_file, list)
+
 
 if __name__ == "__main__":
   program.start(MultitaskSettings)
@@ -58,9 +70,6 @@ from contrib import multitask_training, task_files
 def main() -> None:
   start = time.monotonic()
   settings = fine_tuning.read_settings(MultitaskSettings)
-  shared_flags.check_work(settings)
-  if settings.num_train_steps and "num_train_epochs" in settings.given:
-    raise ValueError("--num_train_steps and --num_train_epochs: pass only one")
   entries = task_files.read(settings.tasks_file)
   tasks = task_files.prepare(settings, entries)
   strategy = devices.make_strategy(settings)

@@ -68,12 +68,8 @@ def loss_fn(model, features, seed):
 
 def find_vocabulary(settings):
   """Reads the vocabulary that --dynamic_masking needs; None without it."""
-  if settings.dynamic_masking and settings.teacher_only:
-    raise ValueError("--teacher_only=true masks no words: no --dynamic_masking")
   if not settings.dynamic_masking:
     return None
-  if not settings.vocab_file:
-    raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
   if devices.uses_tpu_elsewhere(settings):
     raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
   return pretraining.read_vocabulary(settings, encode_id=int)
@@ -81,8 +77,6 @@ def find_vocabulary(settings):
 
 def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:
   """Finds and checks the input files, of a kind that `open_files` takes."""
-  if settings.group_by_length and devices.uses_tpu(settings):
-    raise ValueError("--group_by_length=true: a TPU takes batches of one shape")
   model_folder.check_length(settings.max_seq_length, config)
   return pretraining_data.open_files(settings, config, *kind)
 
@@ -90,8 +84,6 @@ def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:
 def main() -> None:
   settings = model_folder.find_files(PretrainingSettings.read())
   settings.check_needs()
-  if not settings.do_train and not settings.do_eval:
-    raise ValueError("nothing to do: pass --do_train=true or --do_eval=true")
   vocabulary = find_vocabulary(settings)
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   strategy = devices.make_strategy(settings)

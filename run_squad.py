@@ -78,7 +78,9 @@ def check(settings: SquadSettings) -> SquadSettings:
   Without --null_score_diff_threshold, a threshold that was tuned for these
   weights is used. With auto, one is tuned, unless --output_dir already has one.
   """
-  squad_settings.check(settings)
+  is_asked = settings.do_train or "whole_word_answers" in settings.given
+  if settings.whole_word_answers and is_asked:
+    squad_settings.check_whole_words(settings.vocab_file)
   flag, folders = settings.null_score_diff_threshold, []
   is_auto = squad_results.parse_threshold(flag) is None
   is_given = "null_score_diff_threshold" in settings.given

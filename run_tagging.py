@@ -8,7 +8,10 @@
 import dataclasses
 
 from cli import program, shared_flags
-from tasks import tagging_schemes
+from data import remote
+from tasks import tagging, tagging_schemes
+
+ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
 _data, _task = program.group("Data"), program.group("Task")
 
@@ -50,6 +53,31 @@ class TaggingSettings(shared_flags.DataSettings):
     needs="feature_based",
   )
 
+  def check(self) -> None:
+    """Refuses flags that contradict each other, too, and wrong columns."""
+    super().check()
+    freezes = str(self.freeze_layers), self.layerwise_lr_decay
+    if self.feature_based and freezes != ("0", 1.0):
+      raise ValueError(
+        "--feature_based freezes BERT as a whole: leave out --freeze_layers "
+        "and --layerwise_lr_decay"
+      )
+    paths = shared_flags.find_data_files(self, ENDINGS)
+    for kind, path in paths.items():
+      if not remote.is_remote(path):
+        source = self.open_source(kind, path, tagging_schemes.NO_SCHEME)
+        next(tagging.read_sentences(source))
+
+  def open_source(self, kind: str, path: str, scheme: str) -> tagging.Source:
+    """Finds out how a file is to be read, with the columns of the flags."""
+    return tagging.open_source(
+      path,
+      self.token_column,
+      self.tag_column,
+      scheme,
+      needs_tags=kind != "predict",
+    )
+
 
 if __name__ == "__main__":
   program.start(TaggingSettings)
@@ -62,9 +90,7 @@ import tensorflow as tf
 from cli import devices, fine_tuning, model_folder
 import heads
 import modeling
-from tasks import feature_tagger, tagging, tagging_data, tagging_results
-
-_ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
+from tasks import feature_tagger, tagging_data, tagging_results
 
 
 def create_model(
@@ -132,22 +158,10 @@ def loss_fn(model, features, seed):
 
 
 def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
-  """Checks the flags; returns the files that they ask for, by kind."""
-  freezes = str(settings.freeze_layers), settings.layerwise_lr_decay
-  if settings.feature_based and freezes != ("0", 1.0):
-    raise ValueError(
-      "--feature_based freezes BERT as a whole: leave out --freeze_layers and "
-      "--layerwise_lr_decay"
-    )
-  paths = shared_flags.find_data_files(settings, _ENDINGS)
+  """Returns the files that the flags ask for, by kind."""
+  paths = shared_flags.find_data_files(settings, ENDINGS)
   return {
-    kind: tagging.open_source(
-      path,
-      settings.token_column,
-      settings.tag_column,
-      settings.tag_scheme,
-      needs_tags=kind != "predict",
-    )
+    kind: settings.open_source(kind, path, settings.tag_scheme)
     for kind, path in paths.items()
   }
 

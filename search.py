@@ -35,31 +35,43 @@ class SearchSettings(program.Settings):
     "What makes vectors: an export, a folder of sentence-transformers, or its "
     "name on the Hub.",
     required=True,
+    path="model",
   )
-  input_file: str = _index(None, "The texts, one a line.", required=True)
+  input_file: str = _index(
+    None, "The texts, one a line.", required=True, path="file"
+  )
   index_file: str = _index(
-    None, "The .npy of their vectors; made if it is not there.", required=True
+    None,
+    "The .npy of their vectors; made if it is not there.",
+    required=True,
+    path="new_files",
   )
   vectors_file: str | None = _index(
     None,
     "Makes the index of this .npz of extract_features.py: a vector a line.",
+    path="file",
   )
   query: tuple[str, ...] = _search(
     (), "A text to search for; may be given again.", repeated=True
   )
-  query_file: str | None = _search(None, "More of them, one a line.")
+  query_file: str | None = _search(
+    None, "More of them, one a line.", path="input"
+  )
   top_k: int = _search(10, "Lines to find for each query.", least=1)
   rerank: str | None = _search(
     None,
     "A run_classifier.py model of pairs, which scores query and line together "
     "and orders the first --rerank_lines anew.",
+    path="model",
   )
   rerank_lines: int = _search(100, "See --rerank.", least=1)
   rerank_label: str = _search(
     "1", "With --rerank: the label whose probability is the score."
   )
   output_file: str | None = _search(
-    None, "JSON Lines of the answers, instead of a table to read."
+    None,
+    "JSON Lines of the answers, instead of a table to read.",
+    path="new_files",
   )
 
 

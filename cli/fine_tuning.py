@@ -89,16 +89,9 @@ def read_settings(kind: type[_Settings]) -> _Settings:
 
   A run that does not train predicts as the training of its weights: flags that
   are not given have the values that are recorded there. A ValueError says that
-  a remote TPU, --model or the weights contradict them.
+  --model or the weights contradict them.
   """
-  settings = kind.read()
-  devices.check_tpu_paths(settings)  # Before any file is looked for.
-  if settings.do_train and devices.uses_tpu_elsewhere(settings):
-    raise ValueError(
-      "--distribution=tpu: another machine's TPU cannot take the training "
-      "data: run on the TPU's own machine with --tpu_name=local"
-    )
-  settings = model_folder.find_files(settings)
+  settings = model_folder.find_files(kind.read())
   if not settings.do_train:
     settings = _follow_training(settings)
   settings.check_needs()

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from cli import shared_flags
 from convert import tokenizer_files
-from data import files, hub, progress
+from data import files, hub, progress, remote
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -256,11 +256,10 @@ def initial_labels(settings: Any) -> tuple[str, ...]:
 
 def check_free(flag: str, path: str) -> None:
   """Raises a ValueError if the folder to write is not empty, or a file."""
-  import tensorflow as tf  # Slow.
-
-  if tf.io.gfile.exists(path) and (
-    not tf.io.gfile.isdir(path) or tf.io.gfile.listdir(path)
-  ):
+  is_folder, list_folder = os.path.isdir, os.listdir
+  if remote.is_remote(path):
+    is_folder, list_folder = remote.gfile().isdir, remote.gfile().listdir
+  if files.exists(path) and not (is_folder(path) and not list_folder(path)):
     raise ValueError(
       f"--{flag}={path}: is there already; name a folder that is new or empty"
     )

@@ -109,10 +109,6 @@ def local_folder(
 
 def check_evaluations(settings: Any) -> None:
   """Raises a ValueError if flags, or best weights, contradict evaluations."""
-  if settings.eval_every_steps and settings.eval_every_epochs:
-    raise ValueError(
-      "--eval_every_steps and --eval_every_epochs: pass only one"
-    )
   if not settings.do_train or settings.evaluates_in_training:
     return
   flags = "--eval_every_epochs or --eval_every_steps"

@@ -38,9 +38,10 @@ class PretrainingSettings(
     None,
     "TFRecord files of create_pretraining_data.py: comma-separated globs.",
     required=True,
+    path="files",
   )
   eval_input_file: str | None = _data(
-    None, "TFRecord files to evaluate on; default --input_file."
+    None, "TFRecord files to evaluate on; default --input_file.", path="files"
   )
   max_seq_length: int = _data(128, "Tokens per record, as made.", least=1)
   max_predictions_per_seq: int = _data(
@@ -57,12 +58,15 @@ class PretrainingSettings(
   )
   next_sentence: bool = _data(True, "Whether records are sentence pairs.")
   vocab_file: str | None = _model(
-    None, "The vocab.txt of the records; decides the vocab_size of the config."
+    None,
+    "The vocab.txt of the records; decides the vocab_size of the config.",
+    path="file",
   )
   teacher: str | None = _training(
     None,
     "A trained BERT of the same vocabulary, a folder or a name of the Hugging "
     "Face Hub, whose relations of tokens to learn as well (MiniLM).",
+    path="model",
   )
   teacher_only: bool = _training(
     False,
@@ -110,6 +114,21 @@ class PretrainingSettings(
     least=0,
   )
 
+  def check(self) -> None:
+    """Refuses flags of masking, too, and paths that a TPU cannot open."""
+    devices.check_tpu_paths(self, "input_file", "eval_input_file")
+    if self.dynamic_masking and self.teacher_only:
+      raise ValueError(
+        "--teacher_only=true masks no words: no --dynamic_masking"
+      )
+    if self.dynamic_masking and not (self.vocab_file or self.model):
+      raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
+    if self.group_by_length and devices.uses_tpu(self):
+      raise ValueError(
+        "--group_by_length=true: a TPU takes batches of one shape"
+      )
+    super().check()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordFlags(shared_flags.StartSettings):
@@ -120,14 +139,18 @@ class RecordFlags(shared_flags.StartSettings):
     "Text files or globs, separated by commas, .gz and .xz too: a sentence a "
     "line, a blank line between documents (the end of a file ends none).",
     required=True,
+    path="files",
   )
   output_file: str = _flags(
     None,
     "TFRecord files to write, separated by commas; records go to them in turn.",
     required=True,
+    path="new_files",
   )
-  model: str | None = _flags(None, shared_flags.MODEL)
-  vocab_file: str = _flags(None, vocabulary_table.HELP, unless="model")
+  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  vocab_file: str = _flags(
+    None, vocabulary_table.HELP, unless="model", path="file"
+  )
   do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
   max_seq_length: int = _flags(128, "Tokens of a record, padded.")
   max_predictions_per_seq: int = _flags(

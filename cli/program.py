@@ -12,9 +12,14 @@ A program's flags are the fields of a frozen dataclass:
   if __name__ == "__main__":
     program.start(ClassifierSettings)
 
-`start` parses them before the import of TensorFlow, which takes seconds; the
-file then imports what needs it, and ends with `program.run_program(main)`. One
-that starts without TensorFlow just ends with `run_program(main, Settings)`.
+`start` parses and checks them before the import of TensorFlow, which takes
+seconds; the file then imports what needs it, and ends with
+`program.run_program(main)`. One that starts without TensorFlow just ends with
+`run_program(main, Settings)`, which parses and checks them, too.
+
+What can be known to be wrong without TensorFlow is a ValueError or an OSError
+of `check`, which a class extends: first `super().check()`, then its own. The
+paths of flags are checked by `group(...)(None, "...", path="file")` alone.
 `ClassifierSettings.read()` returns the values; nothing reads a flag after it.
 """
 
@@ -24,8 +29,10 @@ import dataclasses
 import datetime
 import difflib
 import io
+import itertools
 import math
 import os
+import re
 import shlex
 import signal
 import sys
@@ -37,7 +44,7 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from absl import app, flags
 
-from data import imports, progress, remote
+from data import imports, path_checks, progress, remote
 
 FLAGS = flags.FLAGS
 
@@ -61,6 +68,7 @@ class Flag(NamedTuple):
   # Without one of these it has no effect, and is refused: "teacher" stands for
   # any value, "problem=multi_label" for this one.
   needs: str | tuple[str, ...] = ()
+  path: str = ""  # What it names, a kind that `path_checks.check` takes.
 
 
 def group(title: str) -> Callable[..., Any]:
@@ -117,6 +125,9 @@ class Settings:
       values(["", *(f"--{name}={_as_text(v)}" for name, v in given.items())])
     except flags.Error as error:
       raise ValueError(str(error)) from None
+    for name, flag in cls.flags_by_name().items():
+      if flag.required and not values[name].value:
+        raise ValueError(f"missing {name}")
     return cls.read(values)
 
   def check_needs(self) -> None:
@@ -140,9 +151,20 @@ class Settings:
     """Returns the values of the flags by name."""
     return {name: getattr(self, name) for name in self.flags_by_name()}
 
+  def check(self) -> None:
+    """Raises an error for what is wrong and can be known without TensorFlow.
+
+    Here that is what the flags name: files to read that are not there, and
+    outputs that cannot be written. Remote paths need TensorFlow, and models of
+    the Hub a fetch: they are checked when they are opened.
+    """
+    for name, flag in self.flags_by_name().items():
+      if flag.path and (value := getattr(self, name)):
+        path_checks.check(name, flag.path, value)
+
 
 def _define(name, flag, kind, default, values):
-  options: dict[str, Any] = {"flag_values": values, "required": flag.required}
+  options: dict[str, Any] = {"flag_values": values}
   kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
   if flag.repeated:
     flags.DEFINE_multi_string(name, list(default), flag.text, **options)
@@ -166,9 +188,12 @@ def _as_text(value: Any) -> str:
 
 
 def start(kind: type[Settings]) -> None:
-  """Parses the flags or answers --help, and only then imports TensorFlow."""
+  """Parses and checks the flags, and only then imports TensorFlow."""
   _parse_flags(kind)
-  imports.import_tensorflow(getattr(kind.read(), "packs_weights", False))
+  settings = kind.read()
+  if status := _call(settings.check):
+    sys.exit(status)
+  imports.import_tensorflow(getattr(settings, "packs_weights", False))
 
 
 def run_program(
@@ -185,20 +210,27 @@ def run_program(
   """
   others = _parse_flags(kind, takes_others) if kind else []
 
-  def call_main(argv: list[str]) -> int:
-    try:
-      return (main(others) if takes_others else main()) or 0
-    except (ValueError, OSError, ImportError) as error:
-      return _fail(_describe(error))
-    except KeyboardInterrupt:
-      return _fail("interrupted", status=130)
-    except Exception as error:
-      message = _describe_failure(error)
-      if not message:
-        raise
-      return _fail(message)
+  def work() -> int | None:
+    if kind:
+      kind.read().check()
+    return main(others) if takes_others else main()
 
-  app.run(call_main, flags_parser=lambda argv: argv)
+  app.run(lambda argv: _call(work), flags_parser=lambda argv: argv)
+
+
+def _call(work: Callable[[], int | None]) -> int:
+  """Returns the exit status of a function; describes its error in one line."""
+  try:
+    return work() or 0
+  except (ValueError, OSError, ImportError) as error:
+    return _fail(_describe(error))
+  except KeyboardInterrupt:
+    return _fail("interrupted", status=130)
+  except Exception as error:
+    message = _describe_failure(error)
+    if not message:
+      raise
+    return _fail(message)
 
 
 def _parse_flags(kind, takes_others=False) -> list[str]:
@@ -216,7 +248,6 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
     print(describe_flags(kind))
     sys.exit(0)
   FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.
-  fault = ""
   try:
     _, *others = FLAGS(sys.argv, known_only=takes_others)
     _check_floats()
@@ -226,13 +257,12 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
     hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
     sys.exit(_fail(f"no flag is called --{error.flagname}{hint}"))
   except flags.Error as error:
-    fault = str(error)
-  # Flags stay unparsed if one is wrong.
-  missing = _describe_missing(kind) if FLAGS.is_parsed() else ""
-  if missing or fault:
-    sys.exit(_fail(f"{missing or fault}; see --help"))
-  if others and not takes_others:
-    sys.exit(_fail(f"unexpected argument {others[0]!r}; see --help"))
+    sys.exit(_fail(f"{error}; see --help"))
+  # Before what is missing: no flag behind a stray word is read.
+  if others and not (takes_others and others[0].startswith("-")):
+    sys.exit(_fail(_describe_stray(others)))
+  if missing := _describe_missing(kind):
+    sys.exit(_fail(f"{missing}; see --help"))
   try:
     kind.read()
   except ValueError as error:
@@ -246,6 +276,31 @@ def _end_in_a_line(kind, error, trace) -> None:
     _fail("interrupted")
   else:
     sys.__excepthook__(kind, error, trace)
+
+
+def _describe_stray(words: list[str]) -> str:
+  """Says how the first of some arguments that are no flags was meant.
+
+  It is a part of the value before it, which has a space and no quotes; or the
+  value of the flag before it, with spaces around the "=", or without one.
+  """
+  place = len(sys.argv) - len(words)
+  if sys.argv[place:] != words:  # Those of --flagfile are not there.
+    place = sys.argv.index(words[0])
+  # From the flag before it to the next one.
+  start = max(n for n in range(place) if not n or sys.argv[n].startswith("--"))
+  behind = itertools.takewhile(lambda a: not a.startswith("--"), words)
+  text = " ".join([*sys.argv[start:place], *behind])
+  match = re.fullmatch(r"--(\w+)(?: ?= ?| )(.*)", text, re.DOTALL)
+  shown = f"unexpected argument {words[0]!r}"
+  if match:
+    name, value = match.groups()
+    cure = shlex.quote(f"--{name}={value}")
+    if not re.search(r"\s", value):
+      return f"{shown}: write {cure} without spaces"
+    if name in FLAGS and "string" in FLAGS[name].flag_type():
+      return f"{shown}: a value with spaces needs quotes: {cure}"
+  return f"{shown}: expected --name=value; see --help"
 
 
 def _check_floats() -> None:
@@ -273,10 +328,16 @@ def _describe_missing(kind: type[Settings]) -> str:
 
 def describe_flags(kind: type[Settings]) -> str:
   """Returns the text of --help; groups with the same title are joined."""
-  by_title = {_REQUIRED: []}
-  for name, flag in kind.flags_by_name().items():
-    title = _REQUIRED if flag.required or flag.unless else flag.group
-    described = _describe_flag(name, flag, getattr(kind, name))
+  by_title, known = {_REQUIRED: []}, kind.flags_by_name()
+  # By the name of a flag: those that together take its place.
+  replacing: dict[str, list[str]] = {}
+  for name, flag in known.items():
+    replacing.setdefault(flag.unless, []).append(f"--{name}")
+  for name, flag in known.items():
+    is_required = flag.required or name in replacing
+    title = _REQUIRED if is_required else flag.group
+    others = " and ".join(replacing.get(name, ()))
+    described = _describe_flag(name, flag, getattr(kind, name), others)
     by_title.setdefault(title, []).append(described)
   parts = [(sys.modules["__main__"].__doc__ or "").strip()]
   parts += [
@@ -288,7 +349,7 @@ def describe_flags(kind: type[Settings]) -> str:
   return "\n\n".join(parts)
 
 
-def _describe_flag(name: str, flag: Flag, default: Any) -> str:
+def _describe_flag(name: str, flag: Flag, default: Any, others: str) -> str:
   shown = "..." if default is None else _as_text(default)
   line = f"  --{name}={shown.lower() if isinstance(default, bool) else shown}"
   if flag.choices:
@@ -297,13 +358,18 @@ def _describe_flag(name: str, flag: Flag, default: Any) -> str:
   text = flag.text
   if flag.unless:
     text += f" Not needed with --{flag.unless}."
+  if others:
+    text += f" Not needed with {others}."
   return f"{line}\n{textwrap.indent(textwrap.fill(text, 74), ' ' * 6)}"
 
 
 def _describe(error: Exception) -> str:
-  if isinstance(error, OSError) and error.filename and error.strerror:
-    return f"{error.filename}: {error.strerror}"  # Without "[Errno 2]".
-  return str(error)
+  if not (isinstance(error, OSError) and error.filename and error.strerror):
+    return str(error)
+  path = str(error.filename)
+  values = ((name, FLAGS[name].value) for name in FLAGS)
+  flag = next((f"--{name}=" for name, value in values if value == path), "")
+  return f"{flag}{path}: {error.strerror}"  # Without "[Errno 2]".
 
 
 def _fail(message: str, status: int = 1) -> int:

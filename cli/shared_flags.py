@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from cli import devices, program
-from data import files
+from data import files, path_checks, remote
 from vocabularies import vocabulary_table
 
 _model = program.group("Model")
@@ -25,6 +25,9 @@ INPUT_FILE = (
   ".xz too; or - for the standard input."
 )
 MOST_STEPS = 10**9  # A year of 30 a second.
+# The names of the files that --data_dir may hold.
+_NAMES = {"train": ["train"], "eval": ["dev", "valid", "val"]}
+_NAMES["predict"] = ["test"]
 _CONFIG = "The bert_config.json of the model: its architecture."
 
 
@@ -43,17 +46,21 @@ class StartSettings(program.Settings):
 class ModelSettings(StartSettings):
   """The settings of programs that train a model."""
 
-  model: str | None = _model(None, MODEL)
-  bert_config_file: str | None = _model(None, _CONFIG, unless="model")
+  model: str | None = _model(None, MODEL, path="model")
+  bert_config_file: str | None = _model(
+    None, _CONFIG, unless="model", path="file"
+  )
   init_checkpoint: str | None = _model(
     None,
     "Weights to start from, unless --output_dir has its own: the prefix or the "
     "folder of a checkpoint, or what another library wrote.",
+    path="checkpoint",
   )
   word_vectors: str | None = _model(
     None,
     "A file in word2vec's text format, whose vectors replace those of the same "
     "words at the start of a training.",
+    path="file",
   )
   init_layers_from: str | None = _model(
     None, "Starts with these layers of a deeper model, such as bert:0,2,4."
@@ -62,6 +69,7 @@ class ModelSettings(StartSettings):
     None,
     "The folder for checkpoints, TensorBoard events and results.",
     required=True,
+    path="new_folder",
   )
   report: bool = _model(
     True, "Whether to write output_dir/report.html: curves, scores, mistakes."
@@ -72,7 +80,9 @@ class ModelSettings(StartSettings):
 class TextSettings(program.Settings):
   """How texts become inputs of a model."""
 
-  vocab_file: str = _model(None, vocabulary_table.HELP, unless="model")
+  vocab_file: str = _model(
+    None, vocabulary_table.HELP, unless="model", path="file"
+  )
   do_lower_case: bool = _model(
     True, "Whether to lower-case and strip accents: False for cased models."
   )
@@ -126,25 +136,57 @@ class TrainingSettings(program.Settings):
     most=2**31 - 1,
   )
 
+  def check(self) -> None:
+    """Refuses a run without anything to do, too."""
+    known = self.flags_by_name()
+    asked = ("do_train", "do_eval", "do_predict")
+    work = [name for name in asked if name in known]
+    if not any(getattr(self, name) for name in work):
+      *names, last = [f"--{name}=true" for name in work]
+      raise ValueError(f"nothing to do: pass {', '.join(names)} or {last}")
+    super().check()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
   """The settings of programs that apply a model to text."""
 
-  model: str | None = _model(None, MODEL)
-  bert_config_file: str | None = _model(None, _CONFIG, unless="model")
+  model: str | None = _model(None, MODEL, path="model")
+  bert_config_file: str | None = _model(
+    None, _CONFIG, unless="model", path="file"
+  )
   init_checkpoint: str = _model(
     None,
     "The weights: a checkpoint, its folder, or a folder of Hugging Face's.",
     unless="model",
+    path="checkpoint",
   )
-  input_file: str = _data("-", INPUT_FILE)
+  input_file: str = _data("-", INPUT_FILE, path="input")
   batch_size: int = _data(
     32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
   )
   output_file: str | None = program.group("Output")(
-    None, "The file to write; default the standard output."
+    None, "The file to write; default the standard output.", path="new_files"
   )
+
+  def check(self) -> None:
+    """Refuses inputs that exclude each other, too, and to write over one."""
+    if self.distribution == "multi_worker":
+      raise ValueError(
+        "--distribution=multi_worker: this program works on one host; give "
+        "each host a part of the input, and pass --distribution=mirrored for "
+        "all of its devices"
+      )
+    path = self.input_file
+    is_file = path != files.STANDARD_INPUT
+    if is_file and getattr(self, "text", ()):
+      raise ValueError(
+        f"--text and --input_file={path} are both given: give one"
+      )
+    if is_file and not remote.is_remote(path):
+      inputs = files.expand_patterns(path, "input_file")
+      files.check_is_no_input(self.output_file, inputs)
+    super().check()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,6 +218,7 @@ class FineTuningSettings(
     None,
     "A trained model to learn from, too: the --output_dir of a run of the same "
     "program with the same labels and vocabulary; not of choices and vectors.",
+    path="model",
   )
   # The defaults are those with which DistilBERT learned SQuAD.
   distillation_alpha: float = _training(
@@ -224,6 +267,20 @@ class FineTuningSettings(
     steps, epochs = self.eval_every_steps, self.eval_every_epochs
     return self.do_train and bool(steps or epochs)
 
+  def check(self) -> None:
+    """Refuses evaluations that contradict each other, too, and far TPUs."""
+    devices.check_tpu_paths(self)
+    if self.do_train and devices.uses_tpu_elsewhere(self):
+      raise ValueError(
+        "--distribution=tpu: another machine's TPU cannot take the training "
+        "data: run on the TPU's own machine with --tpu_name=local"
+      )
+    if self.eval_every_steps and self.eval_every_epochs:
+      raise ValueError(
+        "--eval_every_steps and --eval_every_epochs: pass only one"
+      )
+    super().check()
+
   @property
   def labels_file(self) -> str:
     """The path of the run's labels."""
@@ -251,6 +308,12 @@ class SplitSettings(program.Settings):
     least=0.0,
     most=0.9,
   )
+
+  def check(self) -> None:
+    """Refuses a file to evaluate on besides a share, too."""
+    if self.eval_share and getattr(self, "eval_file", None):
+      raise ValueError("--eval_share and --eval_file: pass only one")
+    super().check()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -282,12 +345,6 @@ class TableSettings(ColumnSettings):
   )
 
 
-def check_share(settings: Any) -> None:
-  """Raises a ValueError if there is a file to evaluate on, and a share."""
-  if settings.eval_share and settings.eval_file:
-    raise ValueError("--eval_share and --eval_file: pass only one")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings(SplitSettings, EvaluationSettings):
   """The settings of programs with three data files."""
@@ -299,44 +356,42 @@ class DataSettings(SplitSettings, EvaluationSettings):
     None, "Replaces the test file of --data_dir."
   )
 
-
-def check_work(settings: EvaluationSettings) -> None:
-  """Raises a ValueError if there is nothing to do."""
-  if not (settings.do_train or settings.do_eval or settings.do_predict):
-    raise ValueError(
-      "nothing to do: pass --do_train=true, --do_eval=true or --do_predict=true"
-    )
+  @property
+  def data_kinds(self) -> list[str]:
+    """The data that the flags ask for: some of train, eval and predict."""
+    evaluates = self.do_eval or self.evaluates_in_training
+    asked = {
+      # A file to split is read for both.
+      "train": self.do_train or (evaluates and self.eval_share),
+      "eval": evaluates and not self.eval_share,
+      "predict": self.do_predict,
+    }
+    return [kind for kind, is_asked in asked.items() if is_asked]
 
 
 def find_data_files(
   settings: DataSettings, endings: Sequence[str], predicts: bool = True
 ) -> dict[str, str]:
   """Returns the paths of the data files by purpose: train, eval or predict."""
-  check_work(settings)
-  check_share(settings)
-  evaluates = settings.do_eval or settings.evaluates_in_training
-  # A file to split is read for both.
-  trains = settings.do_train or bool(evaluates and settings.eval_share)
-  evaluates = evaluates and not settings.eval_share
-  predicts = predicts and settings.do_predict
   folder, paths = settings.data_dir or "", {}
-  for kind, is_asked, path, names in (
-    ("train", trains, settings.train_file, ["train"]),
-    ("eval", evaluates, settings.eval_file, ["dev", "valid", "val"]),
-    ("predict", predicts, settings.predict_file, ["test"]),
-  ):
-    if is_asked and not (path or folder):
+  for kind in settings.data_kinds:
+    if kind == "predict" and not predicts:
+      continue
+    path, names = getattr(settings, f"{kind}_file"), _NAMES[kind]
+    if path:
+      path_checks.check(f"{kind}_file", "file", path)
+    elif not folder:
       share = ", or --eval_share" if kind == "eval" else ""
-      name = "eval_share" if trains > settings.do_train else f"do_{kind}"
+      is_split = kind == "train" and not settings.do_train
+      name = "eval_share" if is_split else f"do_{kind}"
       raise ValueError(f"--{name} needs --{kind}_file or --data_dir{share}")
-    if is_asked:
-      paths[kind] = path or files.find_one(folder, names, endings)
-      if not paths[kind]:
-        raise ValueError(
-          f"--data_dir={folder}: no file for --do_{kind}; expected "
-          f"{' or '.join(names)}, ending in {', '.join(endings)}, with or "
-          f"without .gz or .xz after it; {files.describe_missing(folder)}"
-        )
+    paths[kind] = path or files.find_one(folder, names, endings)
+    if not paths[kind]:
+      raise ValueError(
+        f"--data_dir={folder}: no file for --do_{kind}; expected "
+        f"{' or '.join(names)}, ending in {', '.join(endings)}, with or "
+        f"without .gz or .xz after it; {files.describe_missing(folder)}"
+      )
   return paths
 
 

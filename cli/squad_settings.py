@@ -4,7 +4,6 @@ import dataclasses
 import os
 
 from cli import program, shared_flags
-from data import files
 from tasks import squad_answers, squad_features, squad_results
 
 _data = program.group("Data")
@@ -19,16 +18,18 @@ class SquadSettings(
 
   max_seq_length: int = _data(384, "Most tokens per input.", least=3)
   train_file: str | None = _data(
-    None, "Questions to train on: SQuAD's JSON, or JSON Lines."
+    None, "Questions to train on: SQuAD's JSON, or JSON Lines.", path="file"
   )
   predict_file: str | None = _data(
     None,
     "Questions to answer: the same, or TSV of id, question and context. If it "
     "has answers, the predictions are scored.",
+    path="file",
   )
   eval_file: str | None = _data(
     None,
     "Questions to evaluate and tune on; by default those of --predict_file.",
+    path="file",
   )
   doc_stride: int = _data(128, "Tokens from one window to the next.", least=1)
   max_query_length: int = _data(
@@ -68,6 +69,32 @@ class SquadSettings(
   # What run_squad.py finds out before it starts.
   prefers_tuned: bool = False  # A threshold, to that of the flag.
   tuning_file: str | None = None  # Where to tune it; None to tune nothing.
+
+  def check(self) -> None:
+    """Refuses flags that contradict each other, too, and lack a file."""
+    super().check()
+    splits = bool(self.eval_share)
+    for name, path, is_asked in (
+      ("train_file", self.train_file, self.do_train or splits),
+      ("predict_file", self.predict_file, self.do_predict and not splits),
+    ):
+      if is_asked and not path:
+        raise ValueError(f"--do_{name.removesuffix('_file')} needs --{name}")
+    if self.evaluates_in_training and not self.scored_file:
+      raise ValueError(
+        "an evaluation while training needs --eval_file, or --predict_file"
+      )
+    if self.whole_word_answers and self.vocab_file:
+      check_whole_words(self.vocab_file)
+    flag = self.null_score_diff_threshold
+    is_auto = squad_results.parse_threshold(flag) is None
+    # A run that does not train may take the other flag from the training.
+    if is_auto and self.do_train and not self.version_2_with_negative:
+      raise ValueError(
+        "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
+      )
+    if self.do_train:
+      self.choose_metric()  # A ValueError if there is no such score.
 
   @property
   def threshold(self) -> float:
@@ -109,30 +136,6 @@ class SquadSettings(
       whole_word_answers=self.whole_word_answers,
       verbose_logging=self.verbose_logging,
     )
-
-
-def check(settings: SquadSettings) -> None:
-  """Raises a ValueError if flags contradict each other, or a file is absent."""
-  if not (settings.do_train or settings.do_predict):
-    raise ValueError("nothing to do: pass --do_train=true or --do_predict=true")
-  shared_flags.check_share(settings)
-  splits = bool(settings.eval_share)
-  for name, path, is_asked in (
-    ("train_file", settings.train_file, settings.do_train or splits),
-    ("predict_file", settings.predict_file, settings.do_predict and not splits),
-    ("eval_file", settings.eval_file, False),
-  ):
-    if is_asked and not path:
-      raise ValueError(f"--do_{name.removesuffix('_file')} needs --{name}")
-    if path and not files.exists(path):
-      raise ValueError(f"--{name}={path}: no such file")
-  if settings.evaluates_in_training and not settings.scored_file:
-    raise ValueError(
-      "an evaluation while training needs --eval_file, or --predict_file"
-    )
-  is_asked = settings.do_train or "whole_word_answers" in settings.given
-  if settings.whole_word_answers and is_asked:
-    check_whole_words(settings.vocab_file)
 
 
 def check_whole_words(vocab_file: str) -> None:

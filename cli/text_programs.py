@@ -50,12 +50,6 @@ def open_model(
   tokens: Sequence[str] = (),
 ) -> TextModel:
   """Makes the model of the flags and loads its weights, before any tensor."""
-  if settings.distribution == "multi_worker":
-    raise ValueError(
-      "--distribution=multi_worker: this program works on one host; give each "
-      "host a part of the input, and pass --distribution=mirrored for all of "
-      "its devices"
-    )
   devices.check_tpu_paths(settings)
   strategy = devices.make_strategy(settings, says_so=False)
   config = model_folder.read_checked_config(settings)
@@ -97,14 +91,9 @@ class Lines:
   ):
     path, self._texts = settings.input_file, texts
     is_standard = path == files.STANDARD_INPUT
-    if texts and not is_standard:
-      raise ValueError(
-        f"--text and --input_file={path} are both given: give one"
-      )
     self._input_file, self._paths = path, [] if texts else [path]
     if not is_standard:
       self._paths = files.expand_patterns(path, "input_file")
-      files.check_is_no_input(settings.output_file, self._paths)
     # Whether a user types the lines and waits for answers.
     self.is_typed = is_standard and not texts and sys.stdin.isatty()
     self.count = self._bytes = 0

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from cli import fine_tuning, model_folder
+from cli import classifier_tasks, fine_tuning, model_folder
 import run_classifier
 import run_multiple_choice
 import run_squad
@@ -69,7 +69,7 @@ def prepare_classifier(
   settings: run_classifier.ClassifierSettings,
 ) -> SharedTask:
   """Checks the flags of a classifier."""
-  task = run_classifier.read_task(settings)
+  task = classifier_tasks.read(settings)
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_classifier.open_data, settings, task),

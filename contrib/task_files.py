@@ -140,7 +140,9 @@ def prepare(
     given = dataclasses.replace(settings, best_metric=chosen)
     kind, check = KINDS[entry.kind]
     try:
-      tasks[entry.name] = check(_make_settings(entry, given, kind))
+      of_task = _make_settings(entry, given, kind)
+      of_task.check()
+      tasks[entry.name] = check(of_task)
     except ValueError as error:
       raise ValueError(f"{entry.place}: {error}") from None
   return tasks

@@ -40,6 +40,11 @@ def name_of(path: str) -> str:
   return re.sub(_CACHED, r"\1/\2@\3", path)
 
 
+def is_name(path: str) -> bool:
+  """Returns whether a path that is not there may be a model of the Hub."""
+  return _NAME.fullmatch(path) is not None
+
+
 def find(path: str, flag: str = "") -> str:
   """Returns a path, or the folder in the cache of owner/name@revision.
 

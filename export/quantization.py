@@ -27,10 +27,6 @@ from tasks import (
 )
 
 # The flags of export_saved_model.py that only a comparison reads.
-FLAGS = (
-  "eval_file max_eval_examples max_score_drop text_column text_pair_column "
-  "label_column label_separator token_column tag_column"
-).split()
 _FEWEST_EXAMPLES = 50  # A score of fewer says little.
 
 

@@ -71,6 +71,19 @@ class ClassificationTask(NamedTuple):
     tables = self.train or [table for _, table in (*self.dev, *self.test)]
     return any(table.text_pair is not None for table in tables)
 
+  def sets(self, kind: str) -> list[tuple[str, tuple[Table, ...]]]:
+    """Returns the sets to "train", "eval" or "predict", at least one."""
+    sets = {
+      "train": [("train", self.train)] if self.train else [],
+      "eval": [(name, (table,)) for name, table in self.dev],
+      "predict": [(name, (table,)) for name, table in self.test],
+    }[kind]
+    if not sets:
+      share = ", or --eval_share" if kind == "eval" else ""
+      cure = f"pass --{kind}_file or --data_dir{share}"
+      raise ValueError(f"--do_{kind}: the task has no such data; {cure}")
+    return sets
+
 
 class Feature(NamedTuple):
   """An input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""

@@ -54,19 +54,7 @@ def find_sets(
   settings: FeatureSettings,
   max_train_examples: int | None = None,
 ) -> list[ClassificationSet]:
-  """Returns the sets of examples of a kind that a task has, else a ValueError.
-
-  `kind` is "train", "eval" or "predict".
-  """
-  sets = {
-    "train": [("train", task.train)] if task.train else [],
-    "eval": [(name, (table,)) for name, table in task.dev],
-    "predict": [(name, (table,)) for name, table in task.test],
-  }[kind]
-  if not sets:
-    share = ", or --eval_share" if kind == "eval" else ""
-    cure = f"pass --{kind}_file or --data_dir{share}"
-    raise ValueError(f"--do_{kind}: the task has no such data; {cure}")
+  """Returns the sets of examples of a kind: "train", "eval" or "predict"."""
   return [
     ClassificationSet(
       kind=kind,
@@ -81,7 +69,7 @@ def find_sets(
       suffix=f"_{name}" if number else "",
       tables=tables,
     )
-    for number, (name, tables) in enumerate(sets)
+    for number, (name, tables) in enumerate(task.sets(kind))
   ]
 
 

@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from data import files, tables
+from data import files, path_checks, tables
 from tasks import classification, retrieval_scores
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
@@ -270,7 +270,10 @@ def file_task(
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
   given = {"train": train_file, "dev": eval_file, "test": predict_file}
+  flags = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
   for name, path in given.items():
+    if path:
+      path_checks.check(flags[name], "file", path)
     path = path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
     if path:
       table = find_table(path, columns, header, label_required=name != "test")

@@ -18,12 +18,6 @@ from inputs import feature_files, held_out
 from tasks import metrics, retrieval_scores
 
 _PAIR_METRICS = ("spearman", "pearson")
-METRICS = {  # By the objective.
-  "pairs": retrieval_scores.NAMES,
-  "scores": _PAIR_METRICS,
-  "sentences": _PAIR_METRICS,
-  "labels": ("accuracy",),
-}
 _PARTNERS = 20  # How many of either kind are drawn for a text.
 
 
@@ -184,7 +178,7 @@ def fit_classifier(
 def score(
   results: Mapping[str, np.ndarray], is_retrieval: bool
 ) -> dict[str, float]:
-  """Scores vectors, float [N, T, H], as METRICS says; "text_ids", "number"."""
+  """Scores vectors, float [N, T, H], by name; "text_ids", "number"."""
   vectors, numbers = results["vectors"], results["number"][:, 0]
   if is_retrieval:
     return score_retrieval(vectors, results["text_ids"], numbers)

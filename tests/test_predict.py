@@ -300,8 +300,9 @@ def squad_folder(tmp_path_factory):
 
 
 FAULTS = [
-  ({"model_dir": "/none"}, "/none: no settings.json with one"),
-  ({"vocab_file": "", "model_dir": "/none"}, "/none: holds no vocabulary; p"),
+  ({"model_dir": "/none"}, "--model_dir=/none: no such folder"),
+  ({"model_dir": "/"}, "/: no settings.json with one"),
+  ({"vocab_file": "", "model_dir": "/"}, "/: holds no vocabulary; p"),
   ({"vocab_file": paths.ROOT / "models/mini/vocab.txt"}, "with another one"),
   ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
   ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's max_po"),
@@ -309,7 +310,7 @@ FAULTS = [
   ({"layer": 1}, "--layer: a model of the kind single_label has only "),
   ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
   ({"task": "features"}, "--task is for weights without a task"),
-  ({"bert_config_file": "x"}, "--bert_config_file is for weights without"),
+  ({"bert_config_file": __file__}, "--bert_config_file is for weights without"),
   ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
   ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
   ({"do_lower_case": False}, "settings.json says True: leave out the flag"),

@@ -400,7 +400,7 @@ REGRESSION = {"problem": "regression"}
 # What readers, the flags of all programs, and others refuse is tested there.
 WRONG_FLAGS = [
   ({"eval_file": "maybe.tsv"}, "maybe.tsv:2: unknown label 'maybe'; known: "),
-  ({"train_file": "/no.tsv"}, "/no.tsv: No such file"),
+  ({"train_file": "/no.tsv"}, "--train_file=/no.tsv: no such file"),
   ({"task_name": "mlni"}, "--task_name=mlni"),
   ({"max_seq_length": 17}, "max_position_embeddings"),
   ({"class_weights": "1,2,3"}, "--class_weights=1,2,3"),
@@ -433,8 +433,7 @@ WRONG_FLAGS = [
   ({"config": {"vocab_size": 500}}, "they are of different models"),
   ({"num_train_epochs": 1e300}, "--num_train_epochs=1e+300: 1e+300 is not "),
   (
-    {"do_lower_case": False}
-    | {"init_checkpoint": "uncased_L-12_H-768_A-12/bert_model.ckpt"},
+    {"do_lower_case": False} | {"init_checkpoint": "uncased_L-12_H-768_A-12"},
     "was trained on lower-cased text; pass --do_lower_case=True",
   ),
   (
@@ -450,6 +449,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, flags, message):
   monkeypatch.chdir(tmp_path)
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
   tiny.write_tsv(tmp_path / "dev.tsv", range(20))
+  (tmp_path / "uncased_L-12_H-768_A-12").mkdir()
   (tmp_path / "maybe.tsv").write_text("label\ttext\nmaybe\tthe film\n")
   flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True, **flags}
   program_flags.assert_refused(run_tiny(tmp_path, **flags), message)
@@ -462,7 +462,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, flags, message):
   ("flags", "message"),
   [
     ({"labels": "a,b,c"}, "has a head for the labels neg, pos; those of"),
-    ({"word_vectors": "v.txt"}, "--word_vectors: only a training start"),
+    ({"word_vectors": __file__}, "--word_vectors: only a training start"),
   ],
 )
 def test_a_trained_head_stays_as_it_is(trained, tmp_path, flags, message):

@@ -626,7 +626,7 @@ def make_refuse(tmp_path, data):
     ({"vocab_size": 30}, {}, "the config's vocab_size is 30"),
     ({"type_vocab_size": 1}, {}, "the config's type_vocab_size is 1"),
     ({"hiden_size": 3}, {}, "config.json: unknown keys: hiden_size"),
-    ({}, {"bert_config_file": "/nowhere.json"}, "/nowhere.json: No such file"),
+    ({}, {"bert_config_file": "/nowhere.json"}, "=/nowhere.json: no such file"),
     ({}, {"do_train": False, "do_eval": True, "input_file": "/no*"}, "'/no*'"),
     ({}, {"eval_input_file": "/no"}, "--eval_input_file: no file matches '/no"),
     ({}, {"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),

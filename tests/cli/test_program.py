@@ -163,6 +163,29 @@ def test_proposed_commands_are_quoted_for_the_shell():
   assert command == "python predict.py '--export_dir=my export'"
 
 
+OPENING = """
+import dataclasses
+from cli import program
+
+_data = program.group("Data")
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(program.Settings):
+  path: str = _data(None, "A path.")
+
+program.run_program(lambda: open(Settings.read().path), Settings)
+"""
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_its_flag(tmp_path):
+  (tmp_path / "opening.py").write_text(OPENING)
+  command = [sys.executable, str(tmp_path / "opening.py"), "--path=/gone"]
+  result = program_flags.run_here(command)
+  assert result.stderr == (
+    "opening.py: error: --path=/gone: No such file or directory\n"
+  )
+
+
 def test_characters_that_the_terminal_lacks_are_printed_as_numbers():
   code = "from cli import program\nclass Settings(program.Settings): pass\n"
   code += "program.run_program(lambda: print('\u574f'), Settings)"
@@ -179,6 +202,27 @@ def test_a_reader_of_help_may_close_early():
   ) as process:
     process.stdout.close()
     assert process.stderr.read() == b""
+
+
+def required(output):
+  """Returns the flags that --help calls required, as it shows them."""
+  part = output.split("\nRequired:\n")[1].split("\n\n")[0]
+  return re.findall(r"^  --(\w+)=", part, re.MULTILINE)
+
+
+def test_help_lists_as_required_what_is_required(ends):
+  _, output, _ = ends["run_tagging --help"]
+  assert required(output) == ["model", "output_dir"]
+  assert re.search(
+    r"fetched\.\s+Not\s+needed\s+with\s+--bert_config_file\s+and\s+--vocab_file\.",
+    output,
+  )
+  _, output, _ = ends["create_pretraining_data --help"]
+  assert required(output) == ["model", "input_file", "output_file"]
+  assert required(ends["create_vocab --help"][1]) == [
+    "input_file",
+    "output_file",
+  ]
 
 
 def test_help_shows_groups_and_defaults(ends):
@@ -200,10 +244,35 @@ def test_help_shows_groups_and_defaults(ends):
     (["--zzz"], "no flag is called --zzz; see --help"),
     (["--input_file=a"], "missing --output_file, --model (or --vocab_file); s"),
     (["--max_seq_length=x"], "--max_seq_length=x: invalid literal for int() w"),
+    (["d", "--input_file=a"], "unexpected argument 'd': expected --name=value"),
+    # No flag behind a stray word is read, so none of them is called missing.
     (
-      ["--input_file=a", "--output_file=b", "--vocab_file=c", "d"],
-      "unexpected argument 'd'; see --help",
+      ["--vocab_file=/x/my", "c.txt", "--output_file=b", "--input_file=a"],
+      "unexpected argument 'c.txt': a value with spaces needs quotes: "
+      "'--vocab_file=/x/my c.txt'",
     ),
+    (
+      ["--vocab_file", "my", "new", "c.txt", "--output_file=b"],
+      "unexpected argument 'new': a value with spaces needs quotes: "
+      "'--vocab_file=my new c.txt'",
+    ),
+    (
+      ["--vocab_file", "=", "c.txt", "--output_file=b"],
+      "unexpected argument 'c.txt': write --vocab_file=c.txt without spaces",
+    ),
+    (
+      ["--vocab_file=", "c.txt", "--output_file=b"],
+      "unexpected argument 'c.txt': write --vocab_file=c.txt without spaces",
+    ),
+    (
+      ["--compress", "false", "--output_file=b"],
+      "unexpected argument 'false': write --compress=false without spaces",
+    ),
+    (
+      ["--dupe_factor=5", "times", "--output_file=b"],
+      "unexpected argument 'times': expected --name=value; see --help",
+    ),
+    (["--vocab_file=c", "--", "d"], "unexpected argument 'd': expected --name"),
   ],
 )
 def test_wrong_flags_are_told_in_one_line(arguments, message):

@@ -7,7 +7,6 @@ import re
 import runpy
 import subprocess
 import sys
-import types
 from unittest import mock
 
 from absl import app, flags
@@ -22,20 +21,24 @@ _NOISE = re.compile(
 
 
 def run_main(program, kind, arguments_of_main=(), **values):
-  """Calls `program.main` with settings of these flags; returns its status."""
-  before = set(flags.FLAGS)
-  kind.define_flags()
-  try:
-    flags.FLAGS(["program", *arguments(values)])
+  """Checks these flags, calls `program.main`, and returns its status."""
+
+  def check_and_run(kind):
+    kind.read().check()
     return program.main(**dict(arguments_of_main))
-  finally:
-    _forget_flags(before)
+
+  return read(kind, check_and_run, **values)
 
 
 def read(kind, read_settings, **values):
   """Returns the settings that a program reads from flags of these values."""
-  program = types.SimpleNamespace(main=lambda: read_settings(kind))
-  return run_main(program, kind, **values)
+  before = set(flags.FLAGS)
+  kind.define_flags()
+  try:
+    flags.FLAGS(["program", *arguments(values)])
+    return read_settings(kind)
+  finally:
+    _forget_flags(before)
 
 
 def command(program, **values):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cli import classifier_tasks
 from inputs import held_out
 import program_flags
 import run_classifier
@@ -45,7 +46,7 @@ def find_parts(program, folder, **flags):
   if program is run_squad:
     return program.open_data(program.check(settings))
   read = {
-    run_classifier: run_classifier.read_task,
+    run_classifier: classifier_tasks.read,
     run_tagging: run_tagging.find_files,
     run_multiple_choice: run_multiple_choice.find_files,
   }[program]
@@ -85,7 +86,7 @@ def test_labels_have_their_share_and_texts_are_in_one_part(tmp_path):
       "eval_share": "0.2",
     }
   )
-  data = run_classifier.open_data(settings, run_classifier.read_task(settings))
+  data = run_classifier.open_data(settings, classifier_tasks.read(settings))
   assert data.train is None  # It only evaluates.
   held = list(data.dev[0].examples())
   assert [e.label for e in held].count("pos") == 8
