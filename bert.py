@@ -76,7 +76,7 @@ def load(
     engine: of an export: as --engine of predict.py.
   """
   folder = hub.find(os.fspath(folder))
-  found = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+  found = files.list_folder(folder)
   if export_card.FILE in found or engine:
     return Model(exported_model.ExportedModel(folder, threads, engine))
   vocab_file = vocabulary_table.find([folder])

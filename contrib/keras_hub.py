@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 
 from convert import models
-from data import files, imports
+from data import files, imports, remote
 import modeling
 from weights import checkpoints
 
@@ -124,7 +124,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
       dtypes.append("bfloat16" if item.dtype.kind == "V" else item.dtype.name)
 
   for path in models.find_shards(folder, WEIGHTS, INDEX, ".weights.h5"):
-    with _naming_damage(path), h5py.File(path) as file:
+    with _naming_damage(path), h5py.File(remote.local_copy(path)) as file:
       file["layers"].visititems(add_size)
   models.check_layers(folder, config, len(sizes))
   expected = sum(map(math.prod, _shapes(config, 0).values()))
@@ -172,16 +172,18 @@ def _make(config, dtype, labels) -> tuple[Any, dict[str, Any]]:
 def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
   """Loads the weights; whatever goes wrong is a fault of the file."""
   model, variables = _make(config, dtype, labels)
-  path = os.path.join(folder, WEIGHTS)
+  path, shards = os.path.join(folder, WEIGHTS), ()
   if not files.exists(path):
     path = os.path.join(folder, INDEX)
+    shards = models.find_shards(folder, WEIGHTS, INDEX, ".weights.h5")
   with _naming_damage(path), warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    (model.backbone if labels else model).load_weights(path)
+    backbone = model.backbone if labels else model
+    backbone.load_weights(remote.local_copy(path, *shards))
   if labels:
     path = os.path.join(folder, _TASK_WEIGHTS)
     with _naming_damage(path):
-      model.load_task_weights(path)
+      model.load_task_weights(remote.local_copy(path))
   values = {name: np.asarray(variable) for name, variable in variables.items()}
   if labels:
     values["output_weights"] = values["output_weights"].T
@@ -213,8 +215,9 @@ def write(
   preprocessor = theirs.BertTextClassifierPreprocessor(
     tokenizer, sequence_length=config.max_position_embeddings
   )
-  if labels:
-    model.preprocessor = preprocessor
-  else:
-    preprocessor.save_to_preset(folder)
-  model.save_to_preset(folder)
+  with remote.written_locally(folder) as local:
+    if labels:
+      model.preprocessor = preprocessor
+    else:
+      preprocessor.save_to_preset(local)
+    model.save_to_preset(local)

@@ -14,7 +14,6 @@ import functools
 import json
 import os
 import re
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -196,7 +195,7 @@ def open_folder(path: str) -> models.ModelFolder:
 def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
   """Opens a safetensors file; returns tensors by name, and its metadata."""
   with _naming_damage(path):
-    file = safetensors.safe_open(_local_copy(path), "numpy")
+    file = safetensors.safe_open(remote.local_copy(path), "numpy")
     slices = {name: file.get_slice(name) for name in file.keys()}
   tensors = {}
   for name, found in slices.items():
@@ -214,20 +213,6 @@ def _naming_damage(path: str):
   # The package raises the last two at dtypes that numpy lacks.
   errors = (safetensors.SafetensorError, AttributeError, TypeError)
   return checkpoints.naming_damage(f"{path}: not readable", *errors)
-
-
-# One, which is deleted when the process ends.
-_copies = functools.cache(tempfile.TemporaryDirectory)
-
-
-def _local_copy(path: str) -> str:
-  """Copies a remote file, for the life of this process."""
-  if not remote.is_remote(path):
-    return path
-  copy = os.path.join(_copies().name, os.path.basename(path))
-  with remote.os_errors(path):
-    remote.gfile().copy(path, copy, overwrite=True)
-  return copy
 
 
 def _load(path: str, file: Any, name: str) -> np.ndarray:

@@ -217,6 +217,16 @@ def exists(path: str) -> bool:
     return remote.gfile().exists(path)
 
 
+def list_folder(path: str) -> list[str]:
+  """Returns the sorted names in a folder, local or remote; [] without one."""
+  if not remote.is_remote(path):
+    return sorted(os.listdir(path)) if os.path.isdir(path) else []
+  with remote.os_errors(path):
+    is_there = remote.gfile().isdir(path)
+    names = remote.gfile().listdir(path) if is_there else []
+    return sorted(name.rstrip("/") for name in names)
+
+
 def describe_missing(folder: str, inside: str = "") -> str:
   """Says what is in a folder that was to hold more, and which one may be meant.
 

@@ -6,7 +6,10 @@ seconds and hundreds of megabytes.
 
 from collections.abc import Iterator
 import contextlib
+import functools
+import os
 import re
+import tempfile
 from types import ModuleType
 
 _SHORTAGE = re.compile(
@@ -55,6 +58,53 @@ def os_errors(path: str) -> Iterator[None]:
     yield
   except tf.errors.OpError as error:
     raise OSError(f"{path}: {error.message}") from None
+
+
+def local_copy(path: str, *beside: str) -> str:
+  """Copies a remote file, and others beside it, for what only opens local ones.
+
+  The copies have the names of the files and last as long as the process; a file
+  that has not changed is not copied again. A local path is returned as it is.
+  """
+  if not is_remote(path):
+    return path
+  paths = (path, *beside)
+  with os_errors(path):
+    found = [gfile().stat(file) for file in paths]
+    return _copy(paths, tuple((x.length, x.mtime_nsec) for x in found))
+
+
+# The folder of all copies, which is deleted when the process ends.
+_copies = functools.cache(tempfile.TemporaryDirectory)
+
+
+@functools.cache
+def _copy(paths: tuple[str, ...], versions: tuple) -> str:
+  """Copies files into a folder of their own; returns the path of the first."""
+  folder = tempfile.mkdtemp(dir=_copies().name)
+  copies = [os.path.join(folder, os.path.basename(path)) for path in paths]
+  for path, copy in zip(paths, copies, strict=True):
+    gfile().copy(path, copy)
+  return copies[0]
+
+
+@contextlib.contextmanager
+def written_locally(folder: str) -> Iterator[str]:
+  """Gives a local folder to write to, whose files then go to a remote one.
+
+  A local folder is given as it is.
+  """
+  if not is_remote(folder):
+    yield folder
+    return
+  with tempfile.TemporaryDirectory() as local, os_errors(folder):
+    yield local
+    for parent, _, names in os.walk(local):
+      target = os.path.normpath(os.path.relpath(parent, local))
+      target = folder if target == "." else f"{folder}/{target}"
+      gfile().makedirs(target)
+      for name in names:
+        gfile().copy(os.path.join(parent, name), f"{target}/{name}", True)
 
 
 def describe_shortage(error: Exception) -> str | None:

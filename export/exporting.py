@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from data import atomic, files, hub
+from data import atomic, files, hub, remote
 from export import onnx_graph, quantization, signatures, trained_models
 from serving import answers, export_card, exported_model
 from vocabularies import vocabulary_table
@@ -58,8 +58,9 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
   hashed = list(vocabulary_table.saved_names(vocab_file))
   if format == "onnx":
-    path = os.path.join(folder, export_card.ONNX_FILE)
-    onnx_graph.build(graph, quantizes).save(path)
+    with remote.written_locally(folder) as local:
+      path = os.path.join(local, export_card.ONNX_FILE)
+      onnx_graph.build(graph, quantizes).save(path)
     hashed += [export_card.ONNX_FILE, export_card.ONNX_DATA_FILE]
   elif format == "litert":
     _write_litert(folder, graph)
@@ -166,7 +167,8 @@ def _load(folder, card):
     with warnings.catch_warnings():
       # TensorFlow's interpreter is to become a package of its own.
       warnings.simplefilter("ignore")
-      interpreter = tf.lite.Interpreter(os.path.join(folder, _LITERT))
+      path = remote.local_copy(os.path.join(folder, _LITERT))
+      interpreter = tf.lite.Interpreter(path)
     compute = interpreter.get_signature_runner()
     return lambda *ids: compute(**dict(zip(signatures.IDS, ids, strict=True)))
   engine = exported_model.open_engine(folder, card)

@@ -12,6 +12,7 @@ import unicodedata
 import tensorflow as tf
 import tensorflow_text
 
+from data import files
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -109,7 +110,7 @@ class SentencePieces(tf.Module):
   def __init__(self, vocab_file: str, do_lower_case: bool):
     super().__init__()
     self._do_lower_case = do_lower_case
-    with open(vocab_file, "rb") as file:
+    with files.open_bytes(vocab_file) as file:
       self._pieces = tensorflow_text.SentencepieceTokenizer(
         file.read(), out_type=tf.int32
       )

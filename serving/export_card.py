@@ -89,9 +89,8 @@ def read(
   """Reads an export's card; a ValueError, also of `check`, names the fault."""
   path = os.path.join(folder, FILE)
   try:
-    with open(path, encoding="utf-8") as file:
-      content = dict(json.load(file))
-  except (OSError, ValueError, TypeError, RecursionError):
+    content = files.read_json(path)
+  except (OSError, ValueError):
     raise ValueError(
       f"{folder}: no readable {FILE} there; expected an --export_dir"
     ) from None

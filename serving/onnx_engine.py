@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state
 
+from data import remote
 from serving import export_card
 
 _FAULTS = tuple(
@@ -37,7 +38,9 @@ class Engine:
       hashing = thread.submit(export_card.check_file, folder, data_file, card)
       try:
         self._session = onnxruntime.InferenceSession(
-          path, options, providers=["CPUExecutionProvider"]
+          remote.local_copy(path, os.path.join(folder, data_file)),
+          options,
+          providers=["CPUExecutionProvider"],
         )
       except _FAULTS as error:
         hashing.result()  # Says more if the file is damaged.

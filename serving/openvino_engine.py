@@ -6,6 +6,7 @@ import os
 import numpy as np
 import openvino
 
+from data import remote
 from serving import export_card
 
 _MOST_DIFFERENCE = 0.05  # As a share of an output's largest value.
@@ -25,7 +26,8 @@ class Engine:
     self._core = openvino.Core()
     self._config = {"INFERENCE_NUM_THREADS": threads or os.cpu_count()}
     try:
-      self._model = self._core.read_model(path)
+      data = os.path.join(folder, export_card.ONNX_DATA_FILE)
+      self._model = self._core.read_model(remote.local_copy(path, data))
       self.run, self.name = self._compile("f32"), "openvino, float32"
     except RuntimeError as error:
       message = " ".join(str(error).split())

@@ -178,11 +178,9 @@ CASES = {
 def run_export(folder, name="export", **flags):
   flags = {"vocab_file": folder / "vocab.txt", **flags}
   flags = {"model_dir": folder, "format": "onnx", **flags}
+  flags = {"export_dir": folder / name, **flags}
   program_flags.run_main(
-    export_saved_model,
-    export_saved_model.ExportSettings,
-    export_dir=folder / name,
-    **flags,
+    export_saved_model, export_saved_model.ExportSettings, **flags
   )
   return str(folder / name)
 
