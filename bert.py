@@ -39,6 +39,11 @@ class Model:
     self.labels: tuple[str, ...] = model.card.labels
     self.inputs: tuple[str, ...] = model.card.inputs
 
+  @property
+  def weights_sha256(self) -> str:
+    """The SHA-256 of the weights; "" if an earlier export does not state it."""
+    return self._model.weights_sha256
+
   def __call__(self, texts: Any) -> Answer | list[Answer]:
     """Answers one input, or a list of them, which gives a list.
 

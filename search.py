@@ -9,7 +9,7 @@ products of vectors: cosines if the model makes them of length 1.
 
 from collections.abc import Iterator
 import dataclasses
-import io
+import functools
 import itertools
 import json
 import sys
@@ -20,7 +20,7 @@ import numpy as np
 
 import bert
 from cli import program
-from data import atomic, files, progress
+from data import files, progress, remote, vector_files, vector_index
 
 _index = program.group("Index")
 _search = program.group("Search")
@@ -61,7 +61,8 @@ class SearchSettings(program.Settings):
   rerank: str | None = _search(
     None,
     "A run_classifier.py model of pairs, which scores query and line together "
-    "and orders the first --rerank_lines anew.",
+    "and orders the first lines anew: --rerank_lines, or --top_k if that is "
+    "more.",
     path="model",
   )
   rerank_lines: int = _search(100, "See --rerank.", least=1)
@@ -75,113 +76,101 @@ class SearchSettings(program.Settings):
   )
 
 
-_LINES = 1024  # Encoded at once: a run that resumes makes the same batches.
-_ROWS = 512  # Vectors multiplied at once: they stay in the cache.
-_MOST_SCORES = 1 << 26  # In memory.
-_RECORD = {"model": str, "input_file": str, "sha256": str, "lines": int}
 # Two models differ in its vector, and so does one with two --max_seq_length.
 _PROBE = " ".join(f"the {number} films" for number in range(300))
+_ROWS = 512  # Vectors multiplied at once: they stay in the cache.
+_MOST_SCORES = 1 << 26  # In memory.
+_COMPARED_EVERY = 256  # Of the lines of --vectors_file.
+_PAIR = " ||| "  # Between the two texts of a line, to extract_features.py.
 
 
 def encode(model: bert.Model, texts: list[str]) -> np.ndarray:
   """Computes the vectors of texts, float32 [N, H]."""
-  return np.array([answer["vector"] for answer in model(texts)], np.float32)
-
-
-def differ(found: np.ndarray, expected: np.ndarray) -> bool:
-  """Returns whether vectors differ by more than bfloat16 rounds."""
-  return np.abs(found - expected).max() > 0.05 * np.abs(expected).max()
-
-
-def check(path: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-  """Raises a ValueError if an index is of another model or other text."""
-  files.check_values(old, {name: (kind,) for name, kind in _RECORD.items()})
-  probes, fault = [np.array(record["probe"]) for record in (old, new)], ""
-  if len(probes[0]) != len(probes[1]):
-    sizes = "{} numbers a vector, not the {}".format(*map(len, probes))
-    fault = f"{old['model']}, {sizes} of --model={new['model']}"
-  elif differ(*probes):
-    fault = (
-      f"{old['model']}, whose vectors --model={new['model']} does not make"
-    )
-  elif old["sha256"] != new["sha256"]:
-    fault = f"other text than is in --input_file={new['input_file']} now"
-  if fault:
-    raise ValueError(f"{path}: made of {fault}: pass another --index_file")
-
-
-def build(
-  settings: SearchSettings, model: bert.Model, record: dict[str, Any]
-) -> None:
-  """Makes the index, from where a killed run left it."""
-  total, width, header = record["lines"], len(record["probe"]), io.BytesIO()
-  described = {"descr": "<f2", "fortran_order": False, "shape": (total, width)}
-  np.lib.format.write_array_header_1_0(header, described)
-  stored, part = None, f"{settings.index_file}.part"
-  if path := settings.vectors_file:
-    stored = np.load(path)["vectors"]
-    if stored.shape != (total, 1, width):
+  vectors = np.array([answer["vector"] for answer in model(texts)], np.float32)
+  for text, vector in zip(texts, vectors, strict=True):
+    if not np.isfinite(vector).all():
       raise ValueError(
-        f"--vectors_file={path}: vectors of the shape {stored.shape}, expected "
-        f"{(total, 1, width)}, by the lines of --input_file and --model"
+        f"the model's vector of {text!r:.80} holds NaN or infinity: its "
+        "weights are damaged"
       )
-  with open(part, "ab") as file, atomic.locked(part) as is_free:
-    if is_free is False:
-      raise OSError(f"{part}: another process is writing it")
-    done = max(0, file.tell() - header.tell()) // (2 * width * _LINES) * _LINES
-    file.truncate(header.tell() + 2 * width * done if done else 0)
-    file.write(b"" if done else header.getvalue())
-    lines = itertools.islice(files.read_lines(settings.input_file), done, None)
-    bar = progress.Progress(total, done)
-    for block in iter(lambda: [*itertools.islice(lines, _LINES)], []):
-      vectors = encode(model, block if stored is None else block[:1])
-      if stored is not None:
-        first, vectors = vectors[0], stored[done : done + len(block), 0]
-        if differ(vectors[0], first):
-          raise ValueError(
-            f"--vectors_file={path}: the vector of line {done + 1} is not that "
-            f"of --model={settings.model} and --input_file"
-          )
-      file.write(vectors.astype("<f2").tobytes())
-      file.flush()
-      done += len(block)
-      if bar.is_due():
-        speed = f"{bar.units_per_second(done):,.1f} lines/s"
-        eta = f"ETA {bar.eta(done)}"
-        bar.print_line(f"{done:,} of {total:,} lines  {speed}  {eta}", done)
+  return vectors
+
+
+def compare(
+  settings: SearchSettings,
+  model: bert.Model,
+  block: list[str],
+  vectors: np.ndarray,
+  first: int,
+) -> None:
+  """Compares vectors of --vectors_file, from line `first` on, with the model's.
+
+  Compared are every 256th, the last and the longest line, and two of pairs,
+  which extract_features.py encodes otherwise.
+  """
+  numbers = range(len(block))
+  chosen = {*numbers[::_COMPARED_EVERY], len(block) - 1}
+  chosen.add(max(numbers, key=lambda number: len(block[number])))
+  chosen.update([n for n in numbers if _PAIR in block[n]][:2])
+  expected = encode(model, [block[number] for number in sorted(chosen)])
+  for number, vector in zip(sorted(chosen), expected, strict=True):
+    if vector_index.differ(vectors[number], vector):
+      cure = ""
+      if _PAIR in block[number]:
+        cure = f": to extract_features.py, {_PAIR.strip()} separates two texts"
+      raise ValueError(
+        f"--vectors_file={settings.vectors_file}: the vector of line "
+        f"{first + number + 1} is not that of --model={settings.model} and "
+        f"--input_file{cure}"
+      )
+
+
+def make_rows(
+  settings: SearchSettings, model: bert.Model, shape: tuple[int, int], done: int
+) -> Iterator[np.ndarray]:
+  """Yields the vectors of the lines but the first `done`, block by block."""
+  stored, source = None, f"--model={settings.model}"
+  if path := settings.vectors_file:
+    stored, source = vector_files.read(path, *shape), f"--vectors_file={path}"
+  lines = itertools.islice(files.read_lines(settings.input_file), done, None)
+  bar = progress.Progress(shape[0], done)
+  while block := [*itertools.islice(lines, vector_index.BLOCK)]:
+    if stored is None:
+      vectors = encode(model, block)
+    else:
+      vectors = stored[done : done + len(block)]
+      compare(settings, model, block, vectors, done)
+    yield vector_index.to_float16(vectors, done, source)
+    done += len(block)
+    if bar.is_due():
+      speed = f"{bar.units_per_second(done):,.1f} lines/s"
+      eta = f"ETA {bar.eta(done)}"
+      bar.print_line(f"{done:,} of {shape[0]:,} lines  {speed}  {eta}", done)
   progress.clear()
-  atomic.publish(part, settings.index_file)
 
 
 def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
   """Returns the vectors of the lines, float16 [N, H]; makes them if needed."""
-  path, text = f"{settings.index_file}.json", settings.input_file
+  path, text = settings.index_file, settings.input_file
+  if remote.is_remote(path):
+    raise ValueError(
+      f"--index_file={path}: expected a local path: it is mapped into memory"
+    )
   record = {
     "model": settings.model,
     "input_file": text,
     "sha256": files.hash_file(text),
+    "lines": sum(1 for _ in files.read_lines(text)),
     "probe": encode(model, [_PROBE])[0].tolist(),
+    "weights_sha256": model.weights_sha256,
   }
-  part = f"{settings.index_file}.part"
-  begun = files.exists(settings.index_file) or files.exists(part)
-  if begun and files.exists(path):
-    found = files.read_json(path)
-    check(settings.index_file, found, record)
-    record = found
-  elif files.exists(settings.index_file):
-    raise ValueError(f"{settings.index_file}: lacks {path}, which says of what")
-  else:
-    record["lines"] = sum(1 for _ in files.read_lines(text))
-    files.remove(part)
-    files.write_json(path, record)
   if not record["lines"]:
     raise ValueError(f"--input_file={text}: it is empty")
-  if not files.exists(settings.index_file):
-    build(settings, model, record)
-  vectors = np.load(settings.index_file, mmap_mode="r")
-  if vectors.shape != (record["lines"], len(record["probe"])):
-    raise ValueError(f"{settings.index_file}: not that of {path}: remove both")
-  return np.asarray(vectors)
+  if not files.exists(path):
+    shape = record["lines"], len(record["probe"])
+    rows = functools.partial(make_rows, settings, model, shape)
+    vector_index.make(path, record, rows)
+  return vector_index.read(path, record)
 
 
 def find(

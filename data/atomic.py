@@ -185,22 +185,27 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool | None]:
-  """Locks a local file or folder while the body runs; a kill unlocks it, too.
-
-  Yields whether no other process had locked it; None if locks are unknown here.
-  """
+  """Locks a local file or folder while the body runs; see `lock`."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    is_locked = True
-  except BlockingIOError:
-    is_locked = False
-  except OSError:
-    is_locked = None
-  try:
-    yield is_locked
+    yield lock(descriptor)
   finally:
     os.close(descriptor)
+
+
+def lock(descriptor: int) -> bool | None:
+  """Locks an open file until it is closed; a kill closes it, too.
+
+  Returns whether no other process had locked it; None if locks are unknown
+  here. A file may have got another name, or none, before it was locked.
+  """
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
+  except BlockingIOError:
+    return False
+  except OSError:
+    return None
 
 
 def _find_temporaries(target: str) -> list[str]:

@@ -12,12 +12,16 @@ import os
 import tempfile
 import types
 from typing import BinaryIO, NamedTuple
+import zipfile
+import zlib
 
 import numpy as np
 
 from data import atomic, files, remote
 
 FORMATS = ("jsonl", "npz")
+# What numpy raises at a file that is damaged, or something else.
+_DAMAGE = (ValueError, LookupError, EOFError, RuntimeError, zlib.error)
 
 
 class VectorRow(NamedTuple):
@@ -115,3 +119,21 @@ def _append_only(file: BinaryIO) -> types.SimpleNamespace:
     return len(data)  # As a remote file does not.
 
   return types.SimpleNamespace(write=write, flush=file.flush, read=None)
+
+
+def read(path: str, lines: int, width: int) -> np.ndarray:
+  """Reads the pooled vectors of a .npz, float [lines, width]."""
+  try:
+    vectors = np.load(remote.local_copy(path))["vectors"]
+  except (*_DAMAGE, zipfile.BadZipFile) as error:
+    reason = " ".join(str(error).split())
+    raise ValueError(
+      f"--vectors_file={path}: not a .npz of extract_features.py: {reason}"
+    ) from None
+  if vectors.shape != (lines, 1, width) or vectors.dtype.kind != "f":
+    raise ValueError(
+      f"--vectors_file={path}: {vectors.dtype} of the shape {vectors.shape}, "
+      f"expected floats of the shape {(lines, 1, width)}, by the lines of "
+      "--input_file and --model"
+    )
+  return vectors[:, 0]

@@ -12,6 +12,7 @@ import tensorflow as tf
 from data import atomic, files, hub, remote
 from export import onnx_graph, quantization, signatures, trained_models
 from serving import answers, export_card, exported_model
+from training import same_run
 from vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
@@ -67,6 +68,7 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
   else:
     signatures.save(graph, folder)
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
+  hashes[export_card.WEIGHTS] = same_run.hash_weights(trained.model)
   quantized = {"dtype": "int8"} if quantizes else {}
   card = _describe(graph, format, hashes=hashes, quantization=quantized)
   _write_card(folder, card)
@@ -106,6 +108,7 @@ class GraphEngine:
     spec = [tf.TensorSpec([None, None], tf.int32)] * len(signatures.IDS)
     self._compute = tf.function(graph.compute, input_signature=spec)
     self.attend = lambda *ids: graph.attend(*ids).numpy()
+    self.hash_weights = lambda: same_run.hash_weights(graph.trained.model)
 
   def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
     outputs = self._compute(*map(tf.constant, ids))

@@ -16,6 +16,7 @@ VERSION = 4
 
 ONNX_FILE = "model.onnx"
 ONNX_DATA_FILE = f"{ONNX_FILE}.data"  # Its weights.
+WEIGHTS = "weights"  # In `hashes`: the weights, whatever the format.
 ATTENTION = "attention_"  # Its outputs of this name and a layer's number.
 
 IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
@@ -43,8 +44,8 @@ class Card:
   weights: str  # Where they are from.
   training: dict[str, Any]  # The settings of the training.
   versions: dict[str, str]  # The packages that it was written with.
-  # The SHA-256 in hexadecimal digits of the vocabulary's files, and of those of
-  # an ONNX model. Earlier exports of other formats have none.
+  # The SHA-256 in hexadecimal digits of the vocabulary's files, of those of an
+  # ONNX model, and, as WEIGHTS, of the variables. Earlier exports lack some.
   hashes: dict[str, str] = dataclasses.field(default_factory=dict)
   # If it is quantized: its type, and the fields of `quantization.Comparison`.
   quantization: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -6,6 +6,7 @@ request_lines and http_server take the requests.
 
 import base64
 from collections.abc import Iterator, Sequence
+import functools
 import os
 from typing import Any, Protocol
 
@@ -76,6 +77,14 @@ class ExportedModel:
       {name: values[place] for name, values in found.items()}
       for place in range(len(rows))
     ]
+
+  @functools.cached_property
+  def weights_sha256(self) -> str:
+    """The SHA-256 of the weights; "" if an earlier export does not state it."""
+    hash_weights = getattr(self._engine, "hash_weights", None)
+    if hash_weights:  # The model is in memory.
+      return hash_weights()
+    return self.card.hashes.get(export_card.WEIGHTS, "")
 
   def answer(
     self, requests: Sequence[answer_maker.Encoded], most_tokens: int = 0

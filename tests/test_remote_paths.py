@@ -20,6 +20,7 @@ import heads
 import program_flags
 import tiny
 import tiny_models
+
 TABLE = "bert/embeddings/word_embeddings"
 
 
@@ -67,7 +68,9 @@ def test_two_remote_models_keep_their_weights(tmp_path, output_format):
       output_format=output_format,
     )
     local = tmp_path / name / output_format
-    folders[tmp_path / name] = copy_to_ram(local, f"ram://{output_format}/{name}")
+    folders[tmp_path / name] = copy_to_ram(
+      local, f"ram://{output_format}/{name}"
+    )
   # Both are opened before a variable of the first is read.
   opened = {local: formats.open_model(x) for local, x in folders.items()}
   for local, found in opened.items():

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import bert
+from data import vector_index
 import extract_features
 import program_flags
 import search
 import tiny_models
+from weights import checkpoints
 
 LINES = [
   "the film was good",
@@ -101,7 +103,7 @@ def test_lines_are_found_and_shown(encoder, here, capsys):
 
 
 def test_a_killed_run_resumes(encoder, here, monkeypatch):
-  monkeypatch.setattr(search, "_LINES", 2)
+  monkeypatch.setattr(vector_index, "BLOCK", 2)
   model = encoder / "export"
   run(here, model)
   whole, calls = (here / "i.npy").read_bytes(), []
@@ -151,8 +153,8 @@ def test_vectors_of_extract_features(encoder, here):
 @pytest.mark.parametrize(
   ("flags", "lines", "message"),
   [
-    ({"layers": "0,1"}, LINES, r"shape \(5, 2, 16\), expected \(5, 1, 16\)"),
-    ({}, LINES[1:], r"shape \(4, 1, 16\), expected \(5, 1, 16\)"),
+    ({"layers": "0,1"}, LINES, r"shape \(5, 2, 16\), expected .*\(5, 1, 16\)"),
+    ({}, LINES[1:], r"shape \(4, 1, 16\), expected .*\(5, 1, 16\)"),
     ({}, LINES[::-1], "the vector of line 1 is not that of --model="),
   ],
 )
@@ -164,6 +166,97 @@ def test_vectors_of_something_else(encoder, here, flags, lines, message):
   with pytest.raises(ValueError, match=message):
     run(here, encoder, vectors_file=path)
   assert not (here / "i.npy").exists()
+
+
+@pytest.mark.parametrize(
+  ("number", "place", "message"),
+  [
+    # The first vector is compared with the model's, the second is not.
+    (np.nan, 0, "the vector of line 1 is not that of --model="),
+    (np.inf, 0, "the vector of line 1 is not that of --model="),
+    (np.nan, 1, "v.npz: the vector of line 2 holds NaN or a number beyond"),
+    (1e5, 1, "v.npz: the vector of line 2 holds NaN or a number beyond"),
+  ],
+)
+def test_numbers_that_are_not_finite(encoder, here, number, place, message):
+  vectors = np.load(extract(encoder, here))["vectors"]
+  vectors[place, 0, 3] = number
+  np.savez(here / "v.npz", vectors=vectors)
+  with pytest.raises(ValueError, match=message):
+    run(here, encoder, vectors_file=here / "v.npz")
+  assert not (here / "i.npy").exists()
+
+
+def test_files_that_hold_no_vectors(encoder, here):
+  vectors = np.load(extract(encoder, here))["vectors"]
+  path, fault = here / "v.npz", "v.npz: not a .npz of extract_features.py: "
+  for write, message in (
+    (lambda file: np.save(file, vectors), fault + "only integers, slices"),
+    (lambda file: np.savez(file, x=vectors), fault + ".vectors is not a file"),
+    (lambda file: np.savez(file, vectors=vectors > 0), "v.npz: bool of the"),
+    (lambda file: file.write(b"text"), fault),
+    (lambda file: None, fault + "No data left in file"),
+  ):
+    with path.open("wb") as file:
+      write(file)
+    with pytest.raises(ValueError, match=message):
+      run(here, encoder, vectors_file=path)
+
+
+@pytest.mark.parametrize(
+  ("lines", "place", "cure"),
+  [
+    # extract_features.py makes two segments of it.
+    (["a", "bad ||| film", "good plot was a film", "a"], 2, ": to extract_"),
+    # The longest, of which more tokens are in the file.
+    (["a", "bad film", "the film was good " * 4, "a"], 3, "$"),
+  ],
+)
+def test_the_lines_that_may_differ_are_compared(
+  encoder, here, lines, place, cure
+):
+  (here / "lines.txt").write_text("".join(f"{x}\n" for x in lines))
+  shutil.copytree(encoder, here / "short")
+  (here / "short" / "sentence_bert_config.json").write_text(
+    json.dumps({"max_seq_length": 12})
+  )
+  path = extract(encoder, here)
+  message = f"vector of line {place} is not that of .* and --input_file{cure}"
+  with pytest.raises(ValueError, match=message):
+    run(here, here / "short", vectors_file=path)
+
+
+def test_other_weights_are_refused_however_near(encoder, here):
+  run(here, encoder)
+  further = shutil.copytree(encoder, here / "further")
+  shutil.rmtree(further / "export", ignore_errors=True)
+  [index] = further.glob("model.ckpt-*.index")
+  values = dict(checkpoints.read(str(index).removesuffix(".index")))
+  name = "bert/encoder/layer_1/output/dense/kernel"
+  values[name] = values[name] + np.float32(1e-5)
+  checkpoints.write(str(further), values, 0)
+  message = f"i.npy: made of {encoder} with other weights than --model={here}"
+  with pytest.raises(ValueError, match=message):
+    run(here, further)
+  values[name] = values[name] * np.nan
+  checkpoints.write(str(further), values, 0)
+  with pytest.raises(ValueError, match="NaN"):
+    run(here, further)
+  # Those of an export are of the model that it was made of.
+  weights = bert.load(encoder).weights_sha256
+  assert len(weights) == 64
+  assert bert.load(encoder / "export").weights_sha256 == weights
+
+
+def test_a_remote_index_is_refused(encoder, here):
+  with pytest.raises(ValueError, match="--index_file=ram://i.npy: expected a"):
+    program_flags.run_main(
+      search,
+      search.SearchSettings,
+      model=encoder,
+      input_file=here / "lines.txt",
+      index_file="ram://i.npy",
+    )
 
 
 def test_an_index_of_another_model_or_text_is_refused(encoder, here):

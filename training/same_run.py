@@ -6,6 +6,7 @@ workers of TF_CONFIG compare theirs before they begin.
 """
 
 from collections.abc import Mapping, Sequence
+import hashlib
 import json
 import os
 from typing import Any, NamedTuple
@@ -297,13 +298,25 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
 
 def identify_weights(model: keras.layers.Layer) -> str:
   """Returns a checksum of the weights that decide a model's answers."""
-  return digest_of_values(
-    {
-      name: variable
-      for name, variable in checkpoints.model_variables(model).items()
-      if model.uses_pooler or "/pooler/" not in name
-    }
-  )
+  return digest_of_values(_deciding(model))
+
+
+def hash_weights(model: keras.layers.Layer) -> str:
+  """Returns the SHA-256 of the weights that decide a model's answers."""
+  variables, digest = _deciding(model), hashlib.sha256()
+  for name in sorted(variables):
+    digest.update(np.ascontiguousarray(variables[name].read_value()))
+  return digest.hexdigest()
+
+
+def _deciding(model) -> dict[str, tf.Variable]:
+  """Returns the variables on which answers depend; an encoder has vectors."""
+  has_pooler = getattr(model, "uses_pooler", False)
+  return {
+    name: variable
+    for name, variable in checkpoints.model_variables(model).items()
+    if has_pooler or "/pooler/" not in name
+  }
 
 
 def compare_workers(
