@@ -80,7 +80,7 @@ class SearchSettings(program.Settings):
 _PROBE = " ".join(f"the {number} films" for number in range(300))
 _ROWS = 512  # Vectors multiplied at once: they stay in the cache.
 _MOST_SCORES = 1 << 26  # In memory.
-_COMPARED_EVERY = 256  # Of the lines of --vectors_file.
+_COMPARED_EVERY = 256  # Lines of --vectors_file.
 _PAIR = " ||| "  # Between the two texts of a line, to extract_features.py.
 
 
