@@ -52,22 +52,24 @@ class PredictSettings(program.Settings):
   input_format: str = _lines(
     "auto",
     "lines: one text per line. tsv: a column for each input of the model. "
-    "jsonl: objects with the inputs by name, and id. auto: by the file's name, "
-    "else tsv if the model takes several texts.",
+    "csv: the same with commas and quotes. jsonl: objects with the inputs by "
+    "name, and id. auto: by the file's name, else tsv if the model takes "
+    "several texts.",
     choices=("auto", *request_lines.FORMATS),
   )
   text_column: str | None = _lines(
     None,
-    "Of a TSV file: the column of the model's first input, name or number from "
-    "0; default what a header as GLUE's names, or the first.",
+    "Of a TSV or CSV file: the column of the model's first input, name or "
+    "number from 0; default that of the training, what a header as GLUE's "
+    "names, or the first.",
   )
   text_pair_column: str | None = _lines(
-    None, "Of a TSV file: the column of the second input, if the model has one."
+    None, "Of such a file: the column of the second input, if there is one."
   )
   header: str = _lines(
     "auto",
-    "Whether the first row of a TSV file holds names; auto: if it has those of "
-    "the columns, or of the model's inputs.",
+    "Whether the first row of such a file holds names; auto: if it has those "
+    "of the columns, or of the model's inputs.",
     choices=("auto", "yes", "no"),
   )
   output_file: str | None = _flags(

@@ -168,7 +168,7 @@ def open_data(
     answer_settings={
       "doc_stride": settings.doc_stride,
       "window_pooling": settings.window_pooling,
-      "has_text_pair": task.has_text_pair,
+      **classification_data.describe_texts(task, settings.do_train),
     },
   )
 

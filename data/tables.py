@@ -116,11 +116,16 @@ def _read_tsv(path: str) -> Iterator[Row]:
 
 
 def _read_csv(path: str) -> Iterator[Row]:
+  return parse_csv(path, (line for _, line in _read_lines(path)))
+
+
+def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
+  """Yields the filled rows of CSV, given by its lines without their "\\n"."""
   csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
   of_row = []  # Its lines.
 
   def read_lines():
-    for _, line in _read_lines(path):
+    for line in lines:
       of_row.append(f"{line}\n")
       yield of_row[-1]
 

@@ -114,7 +114,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     thresholds=tuple(thresholds),
     has_text_pair=prediction.pop("has_text_pair"),
     prediction=prediction,
-    settings=settings,
+    settings=settings | {"columns": prediction.pop("columns")},
     weights=f"{folder}, {choice} weights, step {step}",
   )
 
@@ -123,10 +123,12 @@ def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
   """Reads the settings that `setting_names` lists, and perhaps others."""
   path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
   takes_pairs = config.type_vocab_size > 1
-  prediction = {"has_text_pair": takes_pairs, **files.read_json_if_any(path)}
+  prediction = {"has_text_pair": takes_pairs, "columns": {}}
+  prediction |= files.read_json_if_any(path)
   prediction |= {name: settings[name] for name in names if name in settings}
   with checkpoints.naming_damage(path):
-    files.check_values(prediction, {"has_text_pair": (bool,)})
+    allowed = {"has_text_pair": (bool,), "columns": (dict,)}
+    files.check_values(prediction, allowed)
     answers.check_settings(kind, prediction, config.max_position_embeddings)
     if prediction["has_text_pair"] and not takes_pairs:
       raise ValueError(

@@ -1,17 +1,18 @@
-"""Lines of input for an exported model: plain text, TSV or JSON Lines.
+"""Lines of input for an exported model: plain text, TSV, CSV or JSON Lines.
 
-A line that cannot be answered does not end the stream: it holds an error.
+A line that cannot be answered does not end the stream: it holds an error. Only
+CSV ends at a fault, for what is after a wrong quote is not known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 import json
 import os
 from typing import Any, NamedTuple
 
-from data import files
+from data import files, tables
 from serving import answer_maker
 
-FORMATS = ("lines", "tsv", "jsonl")
+FORMATS = ("lines", "tsv", "csv", "jsonl")
 # The columns of texts in the headers of GLUE's files.
 _HEADERS = (
   ("sentence1", "sentence2"),
@@ -42,34 +43,38 @@ def read(
   names = list(maker.inputs)
   if format == "auto":
     format = _guess_format(path, names)
-  has_columns = format == "tsv" and answer_maker.CHOICES not in names
+  has_columns = format in ("tsv", "csv") and answer_maker.CHOICES not in names
   given = settings.text_column, settings.text_pair_column
   columns = list(filter(None, given))
   if (columns or settings.header != "auto") and not has_columns:
     raise ValueError(
       f"{path}: --text_column, --text_pair_column and --header are for TSV "
-      "files without choices"
+      "and CSV files without choices"
     )
-  positions, skipped = None, 0
-  for number, line in enumerate(_raw_lines(texts, path), 1):
-    shown = {"index": number - 1 - skipped}
-    try:
-      text = decode(line).removesuffix("\n")
-      if number == 1 and not texts:
-        text = text.removeprefix("\ufeff")
-    except ValueError as error:
-      yield RequestLine(None, shown, f"line {number}: {error}")
-      continue
-    if number == 1 and has_columns and not texts:
-      positions, skipped = _find_columns(
-        text.split("\t"), columns, settings.header, names, path
+  trained = maker.card.training.get("columns") or {}
+  positions, is_first, index = None, has_columns and not texts, 0
+  for number, row, fault in _read_rows(texts, path, format):
+    if is_first and not fault:
+      positions, is_header = _find_columns(
+        row, columns, settings.header, names, path, trained
       )
-      if skipped:
+      if format == "csv" and not positions and len(row) > len(names):
+        raise ValueError(
+          f"{path}: {len(row)} columns; pass --text_column, a name or a number "
+          f"from 0; the first row is: {tables.list_names(row)}"
+        )
+      if is_header:
+        is_first = False
         continue
+    is_first = False
+    shown = {"index": index}
+    index += 1
     try:
+      if fault:
+        raise ValueError(fault)
       if positions:
-        text = _choose_cells(text, positions)
-      request = _parse(text, format, names)
+        row = _choose_cells(row, positions)
+      request = _parse(row, format, names)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         _check_id(request["id"])
         shown["id"] = request["id"]
@@ -78,14 +83,57 @@ def read(
       yield RequestLine(None, shown, f"line {number}: {error}")
 
 
-def _find_columns(cells, given, header, names, path):
-  """Returns the inputs' places, None for all, and whether there is a header."""
+def _read_rows(
+  texts: Sequence[str], path: str, format: str
+) -> Iterator[tuple[int, Any, str]]:
+  """Yields the number of each line, its text or cells, and what is wrong."""
+  if format == "csv":
+    for location, cells in tables.parse_csv(path, _decode_all(texts, path)):
+      yield int(location.rpartition(":")[2]), cells, ""
+    return
+  for number, line in enumerate(_raw_lines(texts, path), 1):
+    try:
+      text = decode(line).removesuffix("\n")
+    except ValueError as error:
+      yield number, None, str(error)
+      continue
+    if number == 1 and not texts:
+      text = text.removeprefix("\ufeff")
+    if format != "jsonl":
+      text = text.replace("\r", "")  # As `files.read_lines` does.
+    yield number, text.split("\t") if format == "tsv" else text, ""
+
+
+def _decode_all(texts: Sequence[str], path: str) -> Iterator[str]:
+  for number, line in enumerate(_raw_lines(texts, path), 1):
+    try:
+      text = decode(line).removesuffix("\n")
+    except ValueError as error:
+      raise ValueError(f"{path}:{number}: {error}") from None
+    yield text.removeprefix("\ufeff") if number == 1 else text
+
+
+def _find_columns(
+  cells: Sequence[str],
+  given: Sequence[str],
+  header: str,
+  names: Sequence[str],
+  path: str,
+  trained: Mapping[str, Any],
+) -> tuple[list[int] | None, bool]:
+  """Finds the inputs in the first row of a table.
+
+  They are the columns of the flags, else those of the training if the row has
+  them, else those of the inputs' names. Returns their places, None for all, and
+  whether the row is a header.
+  """
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
   if given and all(column.isdecimal() for column in given):
     return list(map(int, given)), header == "yes"
   cells = [cell.strip() for cell in cells]
-  for known in [given] if given else [names, *_HEADERS]:
+  of_training = [trained.get(name) for name in names]
+  for known in [given] if given else [of_training, names, *_HEADERS]:
     known = known[: len(names)]
     is_there = len(known) == len(names) and set(known) <= set(cells)
     if is_there and header != "no":
@@ -95,25 +143,32 @@ def _find_columns(cells, given, header, names, path):
       f"{path}: no header with {' and '.join(given)}; the first row is: "
       f"{', '.join(cells)[:200]}"
     )
+  is_header = header == "yes" or (header == "auto" and trained.get("header"))
+  # Numbers are of a file with the columns of the training's, such as a label.
+  are_numbers = all(type(column) is int for column in of_training)
+  if are_numbers and len(names) < len(cells) == trained.get("count"):
+    return of_training, bool(is_header)
   return None, header == "yes"
 
 
-def _choose_cells(text: str, positions: list[int]) -> str:
-  cells = text.replace("\r", "").split("\t")
+def _choose_cells(cells: list[str], positions: list[int]) -> list[str]:
   if len(cells) <= max(positions):
     raise ValueError(f"{len(cells)} columns, expected {max(positions) + 1}")
-  return "\t".join(cells[place] for place in positions)
+  return [cells[place] for place in positions]
 
 
 def _guess_format(path: str, names: list[str]) -> str:
   name = path.lower().removesuffix(".gz").removesuffix(".xz")
   ending = os.path.splitext(name)[1]
-  if ending in (".csv", ".json", ".ft"):  # The last is fastText's.
+  if ending == ".ft":  # fastText's.
     raise ValueError(
-      f"{path}: {ending} is not read: pass .tsv or .jsonl, or --input_format"
+      f"{path}: {ending} is not read: pass .tsv, .csv or .jsonl, or "
+      "--input_format"
     )
-  if ending in (".tsv", ".jsonl"):
+  if ending in (".tsv", ".csv", ".jsonl"):
     return ending[1:]
+  if ending == ".json":
+    return "jsonl"
   return "tsv" if len(names) > 1 else "lines"
 
 
@@ -137,18 +192,18 @@ def decode(line: bytes) -> str:
     raise ValueError(files.describe_encoding(error)) from None
 
 
-def _parse(text, format, names) -> Any:
+def _parse(row, format, names) -> Any:
   if format == "jsonl":
-    return parse_json(text)
-  text = text.replace("\r", "")  # As `files.read_lines` does.
+    return parse_json(row)
   if format == "lines":
-    return {names[0]: text}
-  cells, last = text.split("\t"), len(names) - 1
+    return {names[0]: row}
+  cells, last = row, len(names) - 1
   if names[last] == answer_maker.CHOICES and len(cells) > last:
     cells = [*cells[:last], cells[last:]]  # All other columns are choices.
   if len(cells) > len(names):
     raise ValueError(
-      f"{len(cells)} columns, expected {' and '.join(names)} with a tab between"
+      f"{len(cells)} columns, expected {' and '.join(names)} with a "
+      f"{'comma' if format == 'csv' else 'tab'} between"
     )
   return dict(zip(names, cells, strict=False))
 

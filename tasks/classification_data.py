@@ -176,6 +176,25 @@ def _count_texts(data, counts, places) -> Iterator[classification.Example]:
     yield example
 
 
+def describe_texts(
+  task: classification.ClassificationTask, trains: bool
+) -> dict[str, Any]:
+  """Returns what predictions have to know of a task's texts.
+
+  It is "has_text_pair" and, of the user's own training file, its "columns":
+  "text" and "text_pair", by name or number, whether there is a "header", and
+  the "count" of all. Files of a benchmark differ in theirs.
+  """
+  described = {"has_text_pair": task.has_text_pair}
+  if task.name != "file" or not trains:
+    return described
+  [table] = task.train
+  first = next(tables.read_rows(table.path)).cells
+  columns = {"text": table.text, "text_pair": table.text_pair}
+  columns |= {"header": bool(table.header), "count": len(first)}
+  return described | {"columns": columns}
+
+
 def choose_labels(
   task: classification.ClassificationTask,
   settings: Any,

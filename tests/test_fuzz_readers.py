@@ -221,6 +221,7 @@ def test_any_request_is_answered(folder, format, names, data):
   valid = {
     "lines": "a b\n\u4e2d\n",
     "tsv": "a\tb\nc\td\n",
+    "csv": 'a,"b"\nc,d\n',
     "jsonl": json.dumps(REQUEST) + "\n",
   }[format].encode()
   content = data.draw(
@@ -232,9 +233,10 @@ def test_any_request_is_answered(folder, format, names, data):
   path.write_bytes(content)
   maker = tiny_models.make_maker(folder, names)
   lines = fuzzing.value_or_error(read_requests(maker, format), path)
-  assert (
-    len(lines) == len(content.splitlines(keepends=True)) or b"\r" in content
-  )
+  if format == "csv" and lines is None:  # It ends at a fault.
+    return
+  count = len(content.splitlines(keepends=True))
+  assert format == "csv" or len(lines) == count or b"\r" in content
   for index, line in enumerate(lines):
     assert line.shown["index"] == index
     assert (line.request is None) == bool(line.error)

@@ -34,7 +34,11 @@ PROGRAMS = [
   for name in FLAGS
 ]
 PREDICTION = {
-  "run_classifier": {**WINDOWS, "has_text_pair": False},
+  "run_classifier": {
+    **WINDOWS,
+    "has_text_pair": False,
+    "columns": {"text": "text", "text_pair": None, "header": True, "count": 2},
+  },
   "run_squad": {
     "max_seq_length": 16,
     "doc_stride": 3,
@@ -139,6 +143,8 @@ def test_an_export_answers_as_the_program(trained, program):
       for entity in answer["entities"]:
         assert 0 < entity.pop("probability") <= 1
     assert {name: answer[name] for name in expected} == close(expected)
+  columns = PREDICTION[program].get("columns", {})
+  assert model.card.training["columns"] == columns
 
 
 def test_the_question_that_set_the_threshold_is_answered(trained):

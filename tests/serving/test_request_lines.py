@@ -1,5 +1,6 @@
 """Tests of request_lines.py; those of whole programs are in test_predict.py."""
 
+import dataclasses
 import gzip
 import json
 
@@ -80,9 +81,65 @@ def test_endings_tell_the_format_in_any_case(tmp_path, maker):
   path = tmp_path / "A.JSONL.gz"
   path.write_bytes(gzip.compress(b'{"text": "a"}\n'))
   assert read(path, maker)[0].request.rows[0].input_ids == [2, 17, 3]
-  for name in ("a.csv", "a.Json", "a.ft.gz"):
-    with pytest.raises(ValueError, match="is not read: pass .tsv or .jsonl"):
-      read(tmp_path / name, maker)
+  path = tmp_path / "a.Json"
+  path.write_text('{"text": "a"}\n')
+  assert read(path, maker)[0].request.rows[0].input_ids == [2, 17, 3]
+  with pytest.raises(ValueError, match="is not read: pass .tsv, .csv or .json"):
+    read(tmp_path / "a.ft.gz", maker)
+
+
+FILM, BAD = [2, 11, 12, 3], [2, 8, 3]  # "the film" and "bad".
+BY_NAME = {"text": "review", "header": True, "count": 2}
+BY_NUMBER = {"text": 1, "text_pair": None, "header": False, "count": 2}
+
+
+@pytest.mark.parametrize(
+  ("rows", "columns", "flags"),
+  [
+    ('label,review\n0,"the\nfilm"\n\n1,bad\n', BY_NAME, {}),
+    ("0,the film\n1,bad\n", BY_NUMBER, {}),
+    ("y,x\n0,the film\n1,bad\n", {**BY_NUMBER, "header": True}, {}),
+    ("y,x\n0,the film\n1,bad\n", BY_NUMBER, {"header": "yes"}),
+    ("the film\nbad\n", BY_NUMBER, {}),  # Without the label of the training.
+    ("a,text\n0,the film\n1,bad\n", {}, {}),
+    ("a,b\nthe film,0\nbad,1\n", BY_NAME, {"text_column": "a"}),
+  ],
+)
+def test_csv_has_the_columns_of_the_training(tmp_path, rows, columns, flags):
+  path = tmp_path / "a.csv"
+  path.write_text(f"\ufeff{rows}")
+  maker = tiny_models.make_maker(tmp_path, ["text"])
+  maker.card = dataclasses.replace(maker.card, training={"columns": columns})
+  lines = read(path, maker, **flags)
+  assert [line.request.rows[0].input_ids for line in lines] == [FILM, BAD]
+  assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
+
+
+@pytest.mark.parametrize(
+  ("rows", "message"),
+  [
+    (
+      b"a,b\nc,d\n",
+      "a.csv: 2 columns; pass --text_column, a name or a ",
+    ),
+    (b"a\ncaf\xe9\n", "a.csv:2: not UTF-8: b'caf"),
+    (b'a\n"b\n', 'a.csv:2: the quote (") that opens a cell is never closed'),
+  ],
+)
+def test_csv_ends_at_a_fault(tmp_path, maker, rows, message):
+  path = tmp_path / "a.csv"
+  path.write_bytes(rows)
+  with pytest.raises(ValueError) as error:
+    read(path, maker)
+  assert str(error.value).removeprefix(f"{tmp_path}/").startswith(message)
+
+
+def test_a_short_row_of_csv_is_no_end(tmp_path, maker):
+  path = tmp_path / "a.csv"
+  path.write_text("label,text\n0,the film\n1\n1,bad\n")
+  film, short, bad = read(path, maker)
+  assert short.error == "line 3: 1 columns, expected 2"
+  assert film.request and bad.request
 
 
 def test_columns_after_the_question_are_choices(tmp_path):
@@ -142,7 +199,7 @@ def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
   [
     (("c", None), "tsv", "no header with c; the first row is: a, b"),
     (("0", "1"), "tsv", "expected a column for each of text"),
-    (("0", None), "lines", "are for TSV files without choices"),
+    (("0", None), "lines", "are for TSV and CSV files without ch"),
   ],
 )
 def test_columns_that_are_not_there(tmp_path, maker, columns, format, message):
