@@ -101,7 +101,7 @@ class Lines:
 
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
     """Yields the lines once; the input must not be empty."""
-    self._progress.restart(0)  # The model took time.
+    self._progress = progress.Progress(self._progress.total)  # From now on.
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1

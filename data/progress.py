@@ -60,10 +60,13 @@ class Progress:
     self.total, self._is_live = total, sys.stderr.isatty()
     self._printed = time.monotonic()
     self.restart(start)
+    # When the first batch was done, and how many units; None before it.
+    self._warm: tuple[float, float] | None = None
 
   def restart(self, done: int) -> None:
-    """Measures the speed from now on, with `done` units behind."""
+    """Measures the speed from now on, after `done` units and a warm-up."""
     self._begin, self._begin_done = time.monotonic(), done
+    self._warm = self._begin, done
 
   def is_due(self) -> bool:
     """Returns whether it is time for the next line."""
@@ -76,17 +79,31 @@ class Progress:
     return (done - self._begin_done) / elapsed if elapsed > 0 else 0.0
 
   def eta(self, done: float) -> str:
-    """Returns the time that is left as [D days, ]H:MM:SS, "?" if unknown."""
-    speed = self.units_per_second(done)
-    if speed <= 0:
-      return "?"
-    return str(datetime.timedelta(seconds=round((self.total - done) / speed)))
+    """Returns the time that is left as [D days, ]H:MM:SS, "?" if unknown.
+
+    It is unknown until the second time that one asks: the first batch waits for
+    the compilation of the model, and would promise hours instead of minutes.
+    """
+    if self._warm is None:
+      self._warm = time.monotonic(), done
+    return self._time_left(done, *self._warm)
+
+  def _time_left(self, done: float, begin: float, behind: float) -> str:
+    elapsed, units, left = time.monotonic() - begin, done - behind, 0.0
+    if done < self.total:
+      if units <= 0:
+        return "?"
+      left = (self.total - done) * elapsed / units
+    return str(datetime.timedelta(seconds=round(left)))
 
   def print_part(self, doing: str, part: float | None) -> None:
     """Says, if it is time, how long the work has taken and what is left."""
     if self.is_due():
       seconds = int(time.monotonic() - self._begin)
-      left = f", {part:.0%}, {self.eta(part)} to go" if part else ""
+      left = ""
+      if part:  # Nothing is compiled: the beginning is like the rest.
+        to_go = self._time_left(part, self._begin, self._begin_done)
+        left = f", {part:.0%}, {to_go} to go"
       elapsed = datetime.timedelta(seconds=seconds)
       self.print_line(f"{doing}, {elapsed} elapsed{left}", part or 0)
 

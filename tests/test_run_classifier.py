@@ -428,7 +428,7 @@ WRONG_FLAGS = [
   ),
   ({"label_separator": ";"}, "--label_separator needs --problem=multi_label"),
   ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
-  ({"early_stopping_patience": 3}, "_patience=3 needs --eval_every_epochs or"),
+  ({"early_stopping_patience": 3}, "_patience needs --eval_every_epochs or"),
   ({"eval_every_steps": 3, "eval_every_epochs": 1}, "_epochs: pass only one"),
   ({"config": {"vocab_size": 500}}, "they are of different models"),
   ({"num_train_epochs": 1e300}, "--num_train_epochs=1e+300: 1e+300 is not "),

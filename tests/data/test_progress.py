@@ -65,6 +65,23 @@ def test_a_pipe_that_nobody_reads_ends_no_work():
   assert process.returncode == 0
 
 
+def test_the_time_left_is_told_from_the_second_batch_on(monkeypatch):
+  seconds = [0.0]
+  monkeypatch.setattr("time.monotonic", lambda: seconds[0])
+  work = progress.Progress(100)
+  found = []
+  # The first batch waits for a compilation of 60 s.
+  for now, done in ((61, 10), (62, 20), (64, 40), (70, 100)):
+    seconds[0] = now
+    found.append(work.eta(done))
+  assert found == ["?", "0:00:08", "0:00:06", "0:00:00"]
+  assert progress.Progress(100).eta(100) == "0:00:00"
+  # A loop that has been compiled says so.
+  work.restart(50)
+  seconds[0] = 75
+  assert work.eta(60) == "0:00:20"
+
+
 def test_time_is_shown_and_the_part_and_what_is_left_if_known(
   monkeypatch, capsys
 ):
