@@ -130,6 +130,7 @@ def _describe(folder, found):
   cure = "; expected the --export_dir of export_saved_model.py or the "
   cure += "--output_dir of a program that trains for a task"
   if {"bert_config.json", "config.json"} & set(found):
+    command = export_card.export_command(hub.name_of(folder), "features")
     cure = ": a model without a task; train it with run_classifier.py or "
-    cure += "another program, or export it with --init_checkpoint"
+    cure += f"another program, or let `{command}` make it one of vectors"
   return f"{folder}: {state}{cure}"

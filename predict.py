@@ -18,7 +18,13 @@ import time
 
 from cli import program
 from data import files, imports
-from serving import engine_trials, exported_model, request_lines
+from serving import (
+  answers,
+  engine_trials,
+  export_card,
+  exported_model,
+  request_lines,
+)
 
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
@@ -99,6 +105,18 @@ class PredictSettings(program.Settings):
   )
   batch_wait_ms: int = _server(3, "How long a batch waits for more.", least=0)
 
+  def check(self) -> None:
+    """Refuses what excludes each other, too."""
+    given = {
+      "--serve": self.serve,
+      "--text": self.text,
+      "--input_file": self.input_file != files.STANDARD_INPUT,
+      "--output_file": self.output_file and self.serve,
+    }
+    if len(used := [name for name, is_given in given.items() if is_given]) > 1:
+      raise ValueError(f"{' and '.join(used)} are given: give one of them")
+    super().check()
+
 
 def read_ahead(
   lines: Iterator[request_lines.RequestLine],
@@ -160,18 +178,11 @@ def answer_lines(
 
 def main() -> int:
   settings = PredictSettings.read()
-  given = {
-    "--serve": settings.serve,
-    "--text": settings.text,
-    "--input_file": settings.input_file != files.STANDARD_INPUT,
-    "--output_file": settings.output_file and settings.serve,
-  }
-  if len(used := [name for name, is_given in given.items() if is_given]) > 1:
-    raise ValueError(f"{' and '.join(used)} are given: give one of them")
+  card = export_card.read(settings.export_dir, answers.check)
   if settings.serve:
     imports.load("waitress", "--serve")
   model = exported_model.ExportedModel(
-    settings.export_dir, settings.threads, settings.engine or ""
+    settings.export_dir, settings.threads, settings.engine or "", card
   )
   if settings.engine:
     print(f"computing with {model.engine_name}", file=sys.stderr)

@@ -22,7 +22,7 @@ _REQUIREMENTS = {
   "jieba": "--use-pep517 -r requirements/jieba.txt",
   "onnxruntime": "-r requirements/onnx.txt",
   "tensorflow_text": "-r requirements.txt",
-  "waitress": "-r requirements/serving.txt",
+  "waitress": "-r requirements.txt",
 }
 
 

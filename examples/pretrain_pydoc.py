@@ -265,7 +265,6 @@ def main() -> None:
   python = os.path.relpath(sys.executable)
   print(
     "\nAsk the classifier, on a page of http://127.0.0.1:8080/:\n"
-    f"  {python} -m pip install -r requirements/serving.txt\n"
     f"  {python} predict.py --export_dir={export} --serve"
   )
 

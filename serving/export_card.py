@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shlex
 import typing
 from typing import Any
 
@@ -20,6 +21,8 @@ WEIGHTS = "weights"  # In `hashes`: the weights, whatever the format.
 ATTENTION = "attention_"  # Its outputs of this name and a layer's number.
 
 IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
+# Some of them are in the folder of a model.
+_MODELS = {"bert_config.json", "config.json", "settings.json"}
 NUMBER = (int, float)
 COUNT = (range(1, 10**6),)
 _ITEMS = {"inputs": (str,), "labels": (str,), "thresholds": NUMBER}
@@ -84,6 +87,23 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
   return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
+def export_command(model: str, task: str = "") -> str:
+  """Returns the command that exports a model, a folder or a name of the Hub."""
+  # A name of the Hub may end in its revision.
+  name = os.path.basename(model.rstrip("/")).partition("@")[0]
+  flags = [f"--model={model}", f"--task={task}" if task else ""]
+  flags.append(f"--export_dir={name}_export")
+  return shlex.join(["python", "export_saved_model.py", *filter(None, flags)])
+
+
+def _describe(folder: str) -> str:
+  """Says what a folder without a card is, and how to make an export of it."""
+  found = os.listdir(folder) if os.path.isdir(folder) else []
+  if FILE not in found and not _MODELS.isdisjoint(found):
+    return f"a model, not an export: `{export_command(folder)}` makes one"
+  return f"no readable {FILE} there; expected an --export_dir"
+
+
 def read(
   folder: str, check: Callable[[Card], None] = lambda card: None
 ) -> Card:
@@ -92,9 +112,7 @@ def read(
   try:
     content = files.read_json(path)
   except (OSError, ValueError):
-    raise ValueError(
-      f"{folder}: no readable {FILE} there; expected an --export_dir"
-    ) from None
+    raise ValueError(f"{folder}: {_describe(folder)}") from None
   if content.get("version") != VERSION:
     raise ValueError(
       f"{path}: version {content.get('version')!r}, expected {VERSION}: "

@@ -1,6 +1,7 @@
 """Tests of bert.py on trained folders and in an environment without them."""
 
 import json
+import re
 
 import pytest
 
@@ -85,8 +86,13 @@ def test_other_folders(tmp_path):
   folder = tmp_path / "pretrained"
   tiny.write_model(folder)
   message = "holds config.json, vocab.txt: a model without a task; train it"
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(ValueError, match=message) as error:
     bert.load(folder)
+  command = "python export_saved_model.py --model=.*/pretrained "
+  command += "--task=features --export_dir=pretrained_export"
+  assert re.search(
+    f"or let `{command}` make it one of vectors", str(error.value)
+  )
   tiny_models.write_trained(folder, "pretraining", heads.PretrainingModel)
   with pytest.raises(ValueError, match="its problem is pretraining; expected"):
     bert.load(folder)

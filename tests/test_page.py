@@ -11,7 +11,6 @@ from serving import exported_model, http_server
 import tiny_models
 
 pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")
-pytest.importorskip("waitress", reason="needs requirements/serving.txt")
 pytestmark = pytest.mark.skipif(
   not browser.is_installed(), reason="needs chromium and chromedriver"
 )

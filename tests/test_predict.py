@@ -299,6 +299,29 @@ def squad_folder(tmp_path_factory):
   return folder
 
 
+def test_a_folder_that_is_no_export_is_named_before_a_package(
+  trained, tmp_path, monkeypatch
+):
+  """With the command that makes an export of a model."""
+  monkeypatch.setitem(sys.modules, "waitress", None)
+  folder = trained[0]
+  for path, message in (
+    (tmp_path, f"{tmp_path}: no readable export.json there; expected an --"),
+    (
+      folder,
+      f"{folder}: a model, not an export: `python export_saved_model.py "
+      f"--model={folder} --export_dir={folder.name}_export` makes one",
+    ),
+    (
+      folder / "export",
+      "waitress is needed for --serve (import of waitress halted; None in "
+      "sys.modules): pip install -r requirements.txt",
+    ),
+  ):
+    command = program_flags.command("predict", export_dir=path, serve=True)
+    program_flags.assert_refused(program_flags.run_here(command), message)
+
+
 FAULTS = [
   ({"model_dir": "/none"}, "--model_dir=/none: no such folder"),
   ({"model_dir": "/"}, "/: no settings.json with one"),

@@ -82,12 +82,6 @@ def test_a_copy_of_modeling_needs_no_other_file(tmp_path):
   ]
   + [
     (
-      "waitress",
-      "predict",
-      {"serve": True, "export_dir": "none"},
-      "serving",
-    ),
-    (
       "keras_hub",
       "convert_checkpoint",
       {"input": MINI, "output_format": "keras_hub", "output": "new"},

@@ -13,7 +13,6 @@ import pytest
 from serving import http_server
 import tiny_models
 
-pytest.importorskip("waitress")
 LIMITS = http_server.Limits(
   body_bytes=100_000, batch_tokens=1000, wait_seconds=0.003
 )
