@@ -29,6 +29,11 @@ MASK = "[MASK]"
 _NEVER = -1e9  # Far below any logit.
 
 
+def _round(share: float) -> float:
+  """Returns a probability with 6 digits: float32 computes no more."""
+  return float(f"{share:.6g}")
+
+
 class Classification(answer_maker.AnswerMaker):
   """A label of texts or pairs. Outputs: `logits`, or `value`, a number."""
 
@@ -50,10 +55,11 @@ class Classification(answer_maker.AnswerMaker):
       card.labels,
       np.array(card.thresholds) if card.thresholds else None,
     )
-    [answer], [scores] = found.as_labels(), found.scores.tolist()
+    [answer] = found.as_labels()
     if not self.has_labels:
       return {"value": answer}
-    probabilities = dict(zip(card.labels, scores, strict=True))
+    [shares] = found.scores
+    probabilities = dict(zip(card.labels, map(_round, shares), strict=True))
     name = "labels" if self.has_thresholds else "label"
     return {name: answer, "probabilities": probabilities}
 
@@ -100,7 +106,7 @@ class FillMask(answer_maker.AnswerMaker):
     masks = []
     for place in np.flatnonzero(output["positions"] >= 0):
       ids, shares = output["ids"][place], output["probabilities"][place]
-      pairs = zip(ids.tolist(), shares.tolist(), strict=True)
+      pairs = zip(ids.tolist(), map(_round, shares), strict=True)
       guesses = [
         {"token": tokens.get(i, ""), "probability": x} for i, x in pairs
       ]
@@ -134,7 +140,7 @@ class MultipleChoice(answer_maker.AnswerMaker):
     return {
       "predicted": predicted,
       "choice": encoded.source[predicted],
-      "probabilities": shares.tolist(),
+      "probabilities": list(map(_round, shares)),
     }
 
 
@@ -190,7 +196,7 @@ class Tagging(answer_maker.AnswerMaker):
         type_name: type,
         "start": first,
         "end": last,
-        "probability": float(np.mean(certainty[start:end])),
+        "probability": _round(np.mean(certainty[start:end])),
       }
 
     words = [
@@ -273,6 +279,8 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     chosen = found.decide(self.card.settings["null_score_diff_threshold"])
     answer = squad_answers.describe(question, found, chosen)
     del answer["id"], answer["question"]
+    for span in (answer, *answer["runners_up"]):
+      span["probability"] = _round(span["probability"])
     return answer
 
 

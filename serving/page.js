@@ -36,7 +36,7 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const largest = (values) => values.reduce((a, b) => Math.max(a, b));
 const sorted = (object) => Object.entries(object).sort((a, b) => b[1] - a[1]);
 let model, request, last, maps, chosen = [0, 0], table = [], turn = 0;
-let searched = null;  // The lines of a file, as [text, vector], to search in.
+let searched = null;  // The lines of a file, as [number, text, vector], to search in.
 
 function make(name, text = "", parent = null, className = "") {
   const node = document.createElement(name);
@@ -89,7 +89,7 @@ function bars(parent, rows, answers = 1) {
     row.classList.toggle("long", name.length > 24);
     make(index < answers ? "h2" : "b", name, row);
     make("div", "", make("div", "", row, "track"), "bar").style.width = `${100 * share}%`;
-    make("i", percent(share), row);
+    make("i", percent(share), row).title = share.toPrecision(6);
   });
 }
 
@@ -176,8 +176,10 @@ const show = {
     }
   },
 };
-// The choices as the server finds them: without lines that Python calls blank.
-const lines = (text) => text.split("\n").filter((c) => /[^\s\x1c-\x1f\x85]|\ufeff/.test(c));
+// Whether Python calls a line blank.
+const isBlank = (line) => !/[^\s\x1c-\x1f\x85]|\ufeff/.test(line);
+// The choices as the server finds them.
+const lines = (text) => text.split("\n").filter((line) => !isBlank(line));
 
 // Texts whose vectors are compared, a line each.
 const compared = (asked) => (model.kind === "features" ? lines(asked.text) : []);
@@ -214,7 +216,7 @@ function heatMap(box, texts, vectors) {
 function search() {
   const query = last?.vector ?? last?.vectors?.[0];
   if (!searched || !query) return;
-  const rows = searched.map(([text, vector], i) => [cosine(query, vector), i + 1, text]);
+  const rows = searched.map(([number, text, vector]) => [cosine(query, vector), number, text]);
   rows.sort((a, b) => b[0] - a[0]);
   table = [["similarity", "line", "text"], ...rows.map(([share, ...rest]) => [share.toFixed(4), ...rest])];
   showTable(`Most similar to: ${compared(request)[0]}`);
@@ -429,7 +431,7 @@ function summary(a) {
     a.entities?.map((e) => `${e.text} (${e.type})`).join(", ") ?? a.words?.map((w) => w.label).join(" ");
   const share = a.label !== undefined ? a.probabilities[a.label] : a.probability ?? a.probabilities?.[a.predicted];
   if (a.masks) return [a.masks.map((m) => m[0].token).join(" "), ""];
-  return [a.vector ? a.vector.join(" ") : core, share === undefined ? "" : share.toFixed(4)];
+  return [a.vector ? a.vector.join(" ") : core, share === undefined ? "" : share.toPrecision(6)];
 }
 
 // The inputs in a line of a file.
@@ -460,14 +462,16 @@ async function answerFile(file, isNewest) {
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
   } catch { throw new Error(`${file.name}: not UTF-8`); }
-  const rows = text.split(/\r?\n/).filter((line) => line.trim());
+  // Blank lines are left out, but have numbers, as those of search.py.
+  const rows = text.replaceAll("\r", "").split("\n").map((line, i) => [i + 1, line])
+    .filter(([, line]) => !isBlank(line));
   if (!rows.length) throw new Error(`${file.name}: no lines in it`);
   const names = model.inputs.map((i) => i.name);
-  const inputs = rows.map((line) => parseLine(line, names, file));
+  const inputs = rows.map(([, line]) => parseLine(line, names, file));
   const outputs = await askAll(inputs, isNewest);
   if (!isNewest()) return;
   if (model.kind === "features") {
-    searched = inputs.map(({ text }, i) => [text, Float32Array.from(outputs[i].vector)]);
+    searched = inputs.map(({ text }, i) => [rows[i][0], text, Float32Array.from(outputs[i].vector)]);
     return search();
   }
   table = [[...names, "answer", "probability"], ...inputs.map((input, i) => (

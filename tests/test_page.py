@@ -1,5 +1,6 @@
 """The page of predict.py --serve in Chromium: clicked, typed into and read."""
 
+import re
 import socket
 import threading
 
@@ -210,6 +211,7 @@ def test_a_file_of_texts(classifier, tmp_path):
   assert rows[0] == ["text", "text_pair", "answer", "probability"]
   assert rows[1][:2] == ["the film", "bad plot"]
   assert rows[2][:2] == ["<b>good</b>", ""] and rows[2][2] in ("neg", "pos")
+  assert re.fullmatch(r"0\.[0-9]{6}", rows[1][3])
   assert classifier.script("return !document.querySelector('#download').hidden")
 
 
@@ -358,12 +360,14 @@ def test_sentences_are_compared_and_searched_in_a_file(serve, tmp_path):
     assert second[1] == first[2] != "1.00"
     code = "return last.vectors.map(v => Math.hypot(...v))"
     assert page.script(code) == pytest.approx([1.0] * 3, abs=1e-4)
-    give_file(page, tmp_path / "lines.txt", "a bad plot\ngood film\nthe cast\n")
+    # Blank lines are counted, as by search.py.
+    content = "a bad plot\n\n \r\ngood film\r\nthe cast\n"
+    give_file(page, tmp_path / "lines.txt", content)
     page.wait("document.querySelectorAll('#table tr').length === 4")
     assert page.text("#table caption") == "Most similar to: good film"
     rows = read_rows(page, "#table tr")
     assert rows[0] == ["similarity", "line", "text"]
-    assert rows[1] == ["1.0000", "2", "good film"]
+    assert rows[1] == ["1.0000", "4", "good film"]
     shares = [float(row[0]) for row in rows[1:]]
     assert shares == sorted(shares, reverse=True)
     # Another text is searched for in the same file; alone, it is a vector.
@@ -371,7 +375,7 @@ def test_sentences_are_compared_and_searched_in_a_file(serve, tmp_path):
     page.script("$('note').textContent = ''")
     page.click("#ask")
     answered(page)
-    assert read_rows(page, "#table tr")[1] == ["1.0000", "3", "the cast"]
+    assert read_rows(page, "#table tr")[1] == ["1.0000", "5", "the cast"]
     assert page.text("#answer p") == "16 numbers"
     assert page.script("return document.documentElement.scrollWidth") <= 390
     fill(page, text="a\n" * 51)

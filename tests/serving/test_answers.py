@@ -109,3 +109,20 @@ def test_padding_hides_answers_only_where_it_did_in_training(
   logits[7] = 5.0  # Padding, which begins at 6, and is no answer.
   outputs = [{"start_logits": logits, "end_logits": logits}]
   assert maker.answer(encoded, outputs)["answer"] == expected
+
+
+@pytest.mark.parametrize(
+  ("kind", "output", "shares"),
+  [
+    ("single_label", {"logits": [0.0, 1.0]}, [0.268941, 0.731059]),
+    ("single_label", {"logits": [0.0, 14.0]}, [8.31528e-07, 0.999999]),
+    ("multi_label", {"logits": [0.0, 1.0]}, [0.5, 0.731059]),
+  ],
+)
+def test_probabilities_have_6_digits(tmp_path, kind, output, shares):
+  maker = tiny_models.make_maker(
+    tmp_path, ["text"], kind, **tiny_models.CLASSES
+  )
+  outputs = [{name: np.array(x) for name, x in output.items()}]
+  answer = maker.answer(maker.encode({"text": "a"}), outputs)
+  assert list(answer["probabilities"].values()) == shares
