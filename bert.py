@@ -31,6 +31,7 @@ class Model:
     task: a key of `serving.answers.MAKERS`.
     labels: their names; () for a task without labels.
     inputs: the names of the texts that it takes, in the order of a pair.
+    strips_marks: whether lower-casing strips accents and vowel signs.
   """
 
   def __init__(self, model: exported_model.ExportedModel):
@@ -38,6 +39,7 @@ class Model:
     self.task: str = model.card.kind
     self.labels: tuple[str, ...] = model.card.labels
     self.inputs: tuple[str, ...] = model.card.inputs
+    self.strips_marks: bool = model.maker.strips_marks
 
   @property
   def weights_sha256(self) -> str:

@@ -73,6 +73,7 @@ def main() -> None:
       return
   pretraining.warn_of_few_predictions(settings)
   vocabulary = pretraining.read_vocabulary(settings, settings.do_lower_case)
+  pretraining.report_lost_letters(settings, inputs)
   text = files.Text(inputs)
   show = functools.partial(progress.Progress(1).print_part, "making records")
   blocks = pretraining_data.make_blocks(

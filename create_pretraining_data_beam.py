@@ -30,6 +30,7 @@ def main(beam_arguments: list[str]) -> None:
   inputs, outputs = pretraining.find_files(settings)
   pretraining.warn_of_few_predictions(settings)
   vocabulary = pretraining.read_vocabulary(settings, settings.do_lower_case)
+  pretraining.report_lost_letters(settings, inputs)
   outcome = pretraining_pipeline.make_records(
     pretraining_data.BlockMaker(vocabulary, shape),
     inputs,

@@ -18,7 +18,7 @@ import time
 from cli import program
 from data import files, progress
 import tokenization
-from vocabularies import sentence_pieces
+from vocabularies import lost_letters, sentence_pieces
 
 # The endings of files of other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
@@ -95,6 +95,8 @@ def _choose_vocab(settings: VocabSettings, paths: list[str]) -> int:
   vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
   print_coverage(words, vocab, total, characters)
+  output = settings.output_file
+  lost_letters.report_file(paths[0], output, settings.do_lower_case)
   return len(vocab)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import bert
 from cli import program
 from data import files, progress, remote, vector_files, vector_index
+from vocabularies import lost_letters
 
 _index = program.group("Index")
 _search = program.group("Search")
@@ -167,6 +168,8 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
   if not record["lines"]:
     raise ValueError(f"--input_file={text}: it is empty")
   if not files.exists(path):
+    if model.strips_marks:
+      lost_letters.report(files.read_lines(text), text)
     shape = record["lines"], len(record["probe"])
     rows = functools.partial(make_rows, settings, model, shape)
     vector_index.make(path, record, rows)

@@ -12,7 +12,7 @@ from typing import Any
 
 from cli import devices, program, shared_flags
 from data import files, pretraining_data, progress, record_writer
-from vocabularies import vocabulary_table
+from vocabularies import lost_letters, vocabulary_table
 
 _flags = program.group("Flags")
 _data = program.group("Data")
@@ -227,6 +227,13 @@ def read_vocabulary(
       "continue a word"
     )
   return pretraining_data.make_vocabulary(tokenizer, vocab_file, encode_id)
+
+
+def report_lost_letters(settings: RecordFlags, inputs: list[str]) -> None:
+  """Says what lower-casing strips from the first input file, if it does."""
+  lost_letters.report_file(
+    inputs[0], settings.vocab_file, settings.do_lower_case
+  )
 
 
 def warn_of_few_predictions(settings: RecordFlags) -> None:

@@ -14,7 +14,7 @@ from data import files, progress
 from inputs import feature_files, text_inputs
 import tokenization
 from training import prediction
-from vocabularies import vocabulary_table
+from vocabularies import lost_letters, vocabulary_table
 from weights import checkpoints
 
 
@@ -96,11 +96,15 @@ class Lines:
       self._paths = files.expand_patterns(path, "input_file")
     # Whether a user types the lines and waits for answers.
     self.is_typed = is_standard and not texts and sys.stdin.isatty()
+    self._tokenizer = settings.vocab_file, settings.do_lower_case
     self.count = self._bytes = 0
     self._progress = progress.Progress(files.known_size(self._paths) or 0)
 
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
     """Yields the lines once; the input must not be empty."""
+    for path in self._paths[:1]:
+      if path != files.STANDARD_INPUT:
+        lost_letters.report_file(path, *self._tokenizer)
     self._progress = progress.Progress(self._progress.total)  # From now on.
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")

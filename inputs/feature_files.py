@@ -24,12 +24,14 @@ from data import atomic, files, progress, record_writer
 from inputs import records, training_input
 import modeling
 import tokenization
-from vocabularies import vocabulary_table
+from vocabularies import lost_letters, vocabulary_table
 
 # Batches of shuffled rows that are sorted by length together, at most a quarter
 # of the rows. More pad less, fewer mix better.
 _BATCHES_PER_CHUNK = 50
 _ROWS_PER_READ = 256
+# The fields of the tasks' examples that hold texts.
+_TEXTS = ("text_a", "text_b", "text", "context", "question", "choices")
 # Tokens of padding that cost as much time as one more batch; measured with a
 # base model on a CPU: about 80 in float32, 300 in bfloat16.
 _MAX_PADDING = 128
@@ -269,8 +271,19 @@ def open_or_make(
       with open(index_file, "wb") as output:
         np.savez(output, **index)
       files.remove(_index_path(path))
+    if vocabulary_table.strips_marks(
+      data.settings.vocab_file, data.settings.do_lower_case
+    ):
+      lost_letters.report(_texts_of(data.read()), ", ".join(data.paths))
   data.features = FeatureFile(path, index, is_new)
   return data.features
+
+
+def _texts_of(examples: Iterable[Any]) -> Iterator[str]:
+  for example in examples:
+    for name in _TEXTS:
+      value = getattr(example, name, None) or ()
+      yield from [value] if isinstance(value, str) else value
 
 
 def print_summary(features: FeatureFile, line: str, *others: str) -> None:

@@ -51,6 +51,9 @@ class AnswerMaker(abc.ABC):
     self._tokenizer = vocabulary_table.make_tokenizer(
       vocab_file, card.do_lower_case, self.never_split
     )
+    self.strips_marks = vocabulary_table.strips_marks(
+      vocab_file, card.do_lower_case
+    )
     # The names of a request's texts, and whether they are required.
     self.inputs = {name: name != self.optional for name in card.inputs}
 

@@ -44,6 +44,14 @@ def is_word_pieces(vocab_file: str) -> bool:
   return _kind_of(vocab_file) is _WORD_PIECES
 
 
+def strips_marks(vocab_file: str, do_lower_case: bool) -> bool:
+  """Returns whether the tokenizer of a vocabulary strips combining marks.
+
+  Lower-casing does, but for models of SentencePiece.
+  """
+  return do_lower_case and not vocab_file.endswith(".model")
+
+
 def make_tokenizer(
   vocab_file: str, do_lower_case: bool = True, never_split: Iterable[str] = ()
 ) -> tokenization.FullTokenizer:
