@@ -12,7 +12,7 @@ from data import files, progress
 import tokenization
 from vocabularies import vocabulary_table
 
-_CHARACTERS = 100_000  # Of a text that are looked at.
+_CHARACTERS = 100_000  # The part of a text to look at.
 _LEAST = 0.01  # A share that is worth a line.
 _AROUND = 6  # Characters of an example on each side of the first that changes.
 
