@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 import bert
@@ -72,6 +73,17 @@ def test_the_thresholds_that_an_evaluation_tuned(tmp_path, capsys):
 def test_inputs_that_it_does_not_take(trained, texts, message):
   with pytest.raises(ValueError, match=message):
     trained(texts)
+
+
+def test_weights_with_nan(tmp_path):
+  model = tiny_models.write_masked_lm(tmp_path)
+  (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
+  variables = checkpoints.model_variables(model)
+  name = "bert/encoder/layer_1/output/dense/bias"
+  variables[name].assign(np.full(variables[name].shape, np.nan, np.float32))
+  checkpoints.save(str(tmp_path), 1, variables, keep=0)
+  with pytest.raises(ValueError, match=f"model.ckpt-1: {name} holds NaN: its"):
+    bert.load_encoder(tmp_path)
 
 
 def test_other_folders(tmp_path):

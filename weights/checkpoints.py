@@ -299,6 +299,11 @@ def assign(
       raise ValueError(
         f"{source}: {name} holds {dtype}; expected floating-point numbers"
       )
+    if kinds == "fV" and np.isnan(np.asarray(value, np.float32)).any():
+      raise DamagedCheckpointError(
+        f"{source}: {name} holds NaN: its training diverged, or the file is "
+        "damaged: take an earlier checkpoint"
+      )
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
   unread = [n for n in weights.unread if not fitting.is_foreign_state(n)]
