@@ -46,13 +46,18 @@ class Model:
     """The SHA-256 of the weights; "" if an earlier export does not state it."""
     return self._model.weights_sha256
 
-  def __call__(self, texts: Any) -> Answer | list[Answer]:
+  def __call__(
+    self, texts: Any, prompt_name: str | None = None
+  ) -> Answer | list[Answer]:
     """Answers one input, or a list of them, which gives a list.
 
     An input is a text; a tuple of texts, such as (question, context); or a
     dict of texts by the names of `inputs`, choices as a list or a tuple. An
     answer is what predict.py writes, without the index. A ValueError says
     which input is not one that the model takes.
+
+    `prompt_name` is that of a prompt, such as "query", that a model of vectors
+    has for what comes before every text; without it, its default.
     """
     inputs = texts if isinstance(texts, list) else [texts]
     for number, text in enumerate(inputs):
@@ -61,7 +66,9 @@ class Model:
           f"inputs[{number}] is {type(text).__name__}, expected str, a tuple or"
           f" a dict with {', '.join(self.inputs)}"
         )
-    requests = self._model.maker.encode_all(
+    maker = self._model.maker
+    maker = maker if prompt_name is None else maker.with_prompt(prompt_name)
+    requests = maker.encode_all(
       (text,) if isinstance(text, str) else text for text in inputs
     )
     found = self._model.answer(requests)
@@ -88,13 +95,17 @@ def load(
     return Model(exported_model.ExportedModel(folder, threads, engine))
   vocab_file = vocabulary_table.find([folder])
   makes_vectors = exported_model.makes_vectors(folder)
-  if not (makes_vectors or "settings.json" in found) or not vocab_file:
+  is_trained = "settings.json" in found and vocab_file
+  has_tokens = vocab_file or "tokenizer.json" in found
+  if not is_trained and not (makes_vectors and has_tokens):
     raise ValueError(_describe(folder, found))
   imports.import_tensorflow()  # It takes seconds.
   from cli import vectors
   from export import exporting
 
-  trained = vectors.load_folder(folder) if makes_vectors else None
+  trained = None
+  if makes_vectors:
+    trained, vocab_file = vectors.load_folder(folder)
   return Model(exporting.in_memory(folder, vocab_file, trained))
 
 

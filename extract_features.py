@@ -10,7 +10,7 @@ import dataclasses
 import re
 
 from cli import model_folder, program, shared_flags
-from data import vector_files
+from data import text_vectors, vector_files
 
 _data = program.group("Data")
 _output = program.group("Output")
@@ -41,6 +41,15 @@ class VectorSettings(shared_flags.InferenceSettings):
   normalize: bool = _output(
     False, "Whether every vector is scaled to the length 1."
   )
+  prompt_name: str | None = _output(
+    None,
+    "The prompt to put before every text, of those that a folder of "
+    "sentence-transformers has, such as query; default the one it states.",
+  )
+  # What the folder states: see `text_vectors.PREPARATION`.
+  prompts: dict[str, str] | None = None
+  default_prompt_name: str | None = None
+  lower_case: bool | None = None
   output_format: str = _output(
     "jsonl",
     "jsonl: the original's JSON, a line for a text, rounded to 6 decimals. "
@@ -133,6 +142,13 @@ class Extractor:
     self.layers = read_layers(settings, self._model.config.num_hidden_layers)
     tokenizer = self._model.tokenizer
     self.encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
+    self._prepare = functools.partial(
+      text_vectors.prepare,
+      prompt=text_vectors.find_prompt(
+        settings.prompts, settings.default_prompt_name, "--prompt_name"
+      ),
+      lower_case=settings.lower_case,
+    )
     self._is_pooled = settings.pooling != "none"
     compute = functools.partial(
       compute_vectors,
@@ -156,7 +172,9 @@ class Extractor:
       count = 1 if self._is_pooled else len(item[1]["input_ids"])
       return vector_bytes * count
 
-    rows = ((line.number, self.encode(line.text)) for line in lines)
+    rows = (
+      (line.number, self.encode(self._prepare(line.text))) for line in lines
+    )
     blocks = text_inputs.split_into_blocks(rows, block_lines, size, block_bytes)
     for block in blocks:
       results = self._predict([row for _, row in block])
@@ -171,8 +189,12 @@ def main(**blocks: int) -> None:
   """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
   start = time.monotonic()
   settings = model_folder.find_files(VectorSettings.read())
-  stated = vectors.read_flags(settings, ["layers"])
-  settings = dataclasses.replace(settings, **stated)
+  # The vectors of tokens are BERT's own.
+  if settings.pooling != "none" or not settings.given & {"pooling"}:
+    stated = vectors.read_flags(settings, ["layers"])
+    settings = dataclasses.replace(settings, **stated)
+  elif settings.prompt_name:
+    raise ValueError("--prompt_name: --pooling=none makes no vectors of texts")
   lines = text_programs.Lines(settings)
   extractor = Extractor(settings)
   with vector_files.open_writer(

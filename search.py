@@ -58,6 +58,14 @@ class SearchSettings(program.Settings):
   query_file: str | None = _search(
     None, "More of them, one a line.", path="input"
   )
+  prompt_name: str | None = _search(
+    None,
+    "The prompt to put before every query, of those that the model has, such "
+    "as query; default the one that it states.",
+  )
+  line_prompt_name: str | None = _index(
+    None, "The prompt to put before every line; default likewise."
+  )
   top_k: int = _search(10, "Lines to find for each query.", least=1)
   rerank: str | None = _search(
     None,
@@ -85,9 +93,12 @@ _COMPARED_EVERY = 256  # Lines of --vectors_file.
 _PAIR = " ||| "  # Between the two texts of a line, to extract_features.py.
 
 
-def encode(model: bert.Model, texts: list[str]) -> np.ndarray:
+def encode(
+  model: bert.Model, texts: list[str], prompt_name: str | None = None
+) -> np.ndarray:
   """Computes the vectors of texts, float32 [N, H]."""
-  vectors = np.array([answer["vector"] for answer in model(texts)], np.float32)
+  answers = model(texts, prompt_name)
+  vectors = np.array([answer["vector"] for answer in answers], np.float32)
   for text, vector in zip(texts, vectors, strict=True):
     if not np.isfinite(vector).all():
       raise ValueError(
@@ -113,7 +124,8 @@ def compare(
   chosen = {*numbers[::_COMPARED_EVERY], len(block) - 1}
   chosen.add(max(numbers, key=lambda number: len(block[number])))
   chosen.update([n for n in numbers if _PAIR in block[n]][:2])
-  expected = encode(model, [block[number] for number in sorted(chosen)])
+  texts = [block[number] for number in sorted(chosen)]
+  expected = encode(model, texts, settings.line_prompt_name)
   for number, vector in zip(sorted(chosen), expected, strict=True):
     if vector_index.differ(vectors[number], vector):
       cure = ""
@@ -137,7 +149,7 @@ def make_rows(
   bar = progress.Progress(shape[0], done)
   while block := [*itertools.islice(lines, vector_index.BLOCK)]:
     if stored is None:
-      vectors = encode(model, block)
+      vectors = encode(model, block, settings.line_prompt_name)
     else:
       vectors = stored[done : done + len(block)]
       compare(settings, model, block, vectors, done)
@@ -157,12 +169,14 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
     raise ValueError(
       f"--index_file={path}: expected a local path: it is mapped into memory"
     )
+  prompt_name = settings.line_prompt_name
   record = {
     "model": settings.model,
     "input_file": text,
     "sha256": files.hash_file(text),
     "lines": sum(1 for _ in files.read_lines(text)),
-    "probe": encode(model, [_PROBE])[0].tolist(),
+    "probe": encode(model, [_PROBE], prompt_name)[0].tolist(),
+    "line_prompt_name": prompt_name,
     "weights_sha256": model.weights_sha256,
   }
   if not record["lines"]:
@@ -253,7 +267,8 @@ def main() -> None:
   with files.open_lines(settings.output_file) as write:
     for first in range(0, len(queries), step):
       part = queries[first : first + step]
-      of_queries, begin = encode(model, part), time.monotonic()
+      of_queries = encode(model, part, settings.prompt_name)
+      begin = time.monotonic()
       found = find(vectors, of_queries, count)
       seconds += time.monotonic() - begin
       for item in answer(settings, part, found, reranker):

@@ -7,10 +7,12 @@ or a model of another library. All others see a `convert.models.ModelFolder`:
   weights = settings.start().weights
 """
 
+from collections.abc import Iterable
 import dataclasses
 import functools
 import itertools
 import os
+import re
 from typing import Any, TypeVar
 
 from cli import shared_flags
@@ -31,6 +33,7 @@ _FILES = {
   ),
   "init_checkpoint": (),
 }
+_ROUNDED_TO = 128  # A multiple of this may be the vocab_size of a new model.
 _ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 
 
@@ -92,6 +95,8 @@ def find_files(settings: _Settings) -> _Settings:
   settings = dataclasses.replace(settings, start=start)
   if "do_lower_case" not in values:
     return settings
+  if source := values.get("init_layers_from"):
+    values["layers_folder"] = find_layers(source)[0]
   value = values["do_lower_case"]
   casing = _find_casing(settings, values)
   if casing and casing[0] != value:
@@ -152,13 +157,12 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
   paths = filter(files.exists, (os.path.join(folder, n) for n in choices))
   if flag == "bert_config_file":
     return next(filter(_is_of_bert, paths), None)  # See `read_config`.
-  found = next(paths, None)
+  found = next(paths, None) or find_vocabulary([folder])
   if not found:
-    hint = f"pass --{flag}; {files.describe_missing(folder)}"
-    if files.exists(os.path.join(folder, "tokenizer.json")):
-      hint = f"`python convert_checkpoint.py --input={folder} --output=...` "
-      hint += "writes one of its tokenizer.json"
-    raise ValueError(f"--model={folder}: holds no {choices[0]}: {hint}")
+    raise ValueError(
+      f"--model={folder}: holds no {choices[0]}: pass --{flag}; "
+      f"{files.describe_missing(folder)}"
+    )
   if found == os.path.join(folder, "vocab.txt") and any(
     files.exists(os.path.join(folder, name)) for name in _ADDING
   ):
@@ -172,10 +176,42 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
   return found
 
 
+def find_vocabulary(folders: Iterable[str]) -> str | None:
+  """Returns the vocabulary in a model's folders, if there is one."""
+  return tokenizer_files.find_vocabulary(folders)
+
+
 def find_weights(folder: str) -> str:
   """Returns what --init_checkpoint is for --model: the best weights, if any."""
   best = os.path.join(folder, "best")
   return best if files.exists(os.path.join(best, "checkpoint")) else folder
+
+
+def find_layers(flag: str) -> tuple[str, list[int]]:
+  """Returns the model of --init_layers_from, and the numbers of its layers."""
+  match = re.fullmatch(r"(.+):(\d+(?:,\d+)*)", flag)
+  if not match:
+    raise ValueError(
+      f"--init_layers_from={flag}: expected a folder, a colon and layers, such "
+      "as bert:0,2,4"
+    )
+  folder = find_weights(hub.find(match[1], "--init_layers_from="))
+  return folder, [*map(int, match[2].split(","))]
+
+
+def check_same_tokens(vocab_file: str, folders: Iterable[str]) -> None:
+  """Raises a ValueError if the vocabulary in a model's folders is another."""
+  theirs = find_vocabulary(folders)
+  if not theirs or theirs == vocab_file:
+    return
+  ids, known = map(vocabulary_table.load_vocab, (vocab_file, theirs))
+  for token in (*ids, *known):
+    if ids.get(token) != known.get(token):
+      raise ValueError(
+        f"--vocab_file={vocab_file}: the id of {token!r:.80} is "
+        f"{ids.get(token, 'missing')}, in {theirs} "
+        f"{known.get(token, 'missing')}: pass the vocabulary of the weights"
+      )
 
 
 def _is_of_bert(path: str) -> bool:
@@ -187,11 +223,13 @@ def _is_of_bert(path: str) -> bool:
 
 def _find_casing(settings, values) -> tuple[bool, str] | None:
   """Returns the casing of a model, and the file next to it that says it."""
-  paths = [values.get(name) for name in ("folder", "model_dir", *_FILES)]
+  names = ("folder", "layers_folder", "model_dir", *_FILES)
+  paths = [values.get(name) for name in names]
   pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))
   for folder in dict.fromkeys(itertools.chain(*pairs)):
     found = tokenizer_files.read_casing(folder)
-    if not found and folder == settings.folder and values["vocab_file"]:
+    is_model = folder in (settings.folder, values.get("layers_folder"))
+    if not found and is_model and values["vocab_file"]:
       found = _guess_casing(settings, values["vocab_file"])
     if found:
       return found
@@ -199,13 +237,19 @@ def _find_casing(settings, values) -> tuple[bool, str] | None:
 
 
 def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
-  """Returns the casing that the weights or the vocabulary of --model show."""
-  if vocab_file == os.path.join(settings.folder, "assets", "vocab.txt"):
+  """Returns the casing that the weights or the vocabulary of a model show.
+
+  What a vocabulary looks like is no statement: the user's own counts instead.
+  """
+  in_model = os.path.join(settings.folder or "", "assets", "vocab.txt")
+  if settings.folder and vocab_file == in_model:
     is_start = "init_checkpoint" not in settings.given
     start = settings.start() if is_start else open(settings.folder)
     value = start.do_lower_case
     if value is not None:
       return value, settings.folder
+  if "do_lower_case" in settings.given:
+    return None
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
   return None if is_cased is None else (not is_cased, vocab_file)
 
@@ -268,12 +312,17 @@ def check_free(flag: str, path: str) -> None:
 
 
 def check_vocabulary(path: str, config) -> None:
-  """Raises a ValueError if a vocabulary and a config differ in size."""
-  size = vocabulary_table.size_of(path)
-  if not vocabulary_table.fits(size, config.vocab_size):
+  """Raises a ValueError if a vocabulary has more tokens than a model rows."""
+  size, rows = vocabulary_table.size_of(path), config.vocab_size
+  if size > rows:
     raise ValueError(
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
-      f"config is {config.vocab_size}: they are of different models"
+      f"config is {rows}: they are of different models"
+    )
+  if size < rows:  # Tables are padded, of some models by a thousand rows.
+    progress.note(
+      f"note: {rows - size:,} of the model's {rows:,} rows of embeddings have "
+      f"no token in {path}"
     )
 
 
@@ -284,7 +333,8 @@ def fit_vocabulary(settings, config):
   size = vocabulary_table.size_of(settings.vocab_file)
   if settings.init_checkpoint:
     check_vocabulary(settings.vocab_file, config)
-  if vocabulary_table.fits(size, config.vocab_size):
+    return config
+  if size <= config.vocab_size < size + _ROUNDED_TO:
     return config
   print(
     f"vocab_size: {size}, the tokens of {settings.vocab_file}, instead of the "

@@ -211,14 +211,14 @@ def _join_heads(names: Sequence[str]) -> list[str]:
 def _choose_layers(settings: Any) -> checkpoints.Weights:
   """Opens the layers of --init_layers_from; a ValueError if they do not fit."""
   flag, config = settings.init_layers_from, model_folder.read_config(settings)
-  match = re.fullmatch(r"(.+):(\d+(?:,\d+)*)", flag)
-  if not match or settings.init_checkpoint:
+  if settings.init_checkpoint:
     raise ValueError(
-      f"--init_layers_from={flag}: expected a folder, a colon and layers, such "
-      "as bert:0,2,4, and neither --model nor --init_checkpoint"
+      f"--init_layers_from={flag}: pass neither --model nor --init_checkpoint"
     )
-  start = model_folder.open(model_folder.find_weights(hub.find(match[1])))
-  layers = [*map(int, match[2].split(","))]
+  path, layers = model_folder.find_layers(flag)
+  start = model_folder.open(path)
+  if settings.vocab_file:
+    model_folder.check_same_tokens(settings.vocab_file, start.folders)
   names = ("hidden_size", "num_attention_heads", "hidden_act")
   ours, theirs = (
     {name: getattr(c, name, None) for name in names}

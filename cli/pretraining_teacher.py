@@ -40,13 +40,15 @@ def open(
   path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
   folder = model_folder.open(path)
   teacher, _ = model_folder.make_encoder(folder, settings.compute_dtype)
+  vocab_file = folder.vocab_file
+  vocab_file = vocab_file or model_folder.find_vocabulary(folder.folders)
   ours, theirs = (
     file and vocabulary_table.make_tokenizer(file).vocab
-    for file in (settings.vocab_file, folder.vocab_file)
+    for file in (settings.vocab_file, vocab_file)
   )
   if not ours or ours != theirs:
     raise ValueError(
-      f"--teacher={path}: its vocabulary is {folder.vocab_file}; expected the "
+      f"--teacher={path}: its vocabulary is {vocab_file}; expected the "
       f"same tokens as in --vocab_file={settings.vocab_file}"
     )
   num_heads = _choose_heads(settings, config, teacher.config)

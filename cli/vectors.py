@@ -13,23 +13,53 @@ from training import same_run
 def read_flags(
   settings: shared_flags.StartSettings, more: Sequence[str] = ()
 ) -> dict[str, Any]:
-  """Returns the flags that are stated and not given; none with --pooling."""
-  is_given = "pooling" in settings.given
+  """Returns the flags that are stated and not given, and `PREPARATION`.
+
+  With --pooling, nothing of what depends on it. A ValueError if --prompt_name
+  is not the name of a prompt of the model.
+  """
+  asked = getattr(settings, "prompt_name", None)
   names = {"pooling", "normalize", "max_seq_length", *more} - settings.given
-  for folder in () if is_given else settings.start().folders:
-    found = text_vectors.read(folder).items()
-    if flags := {name: value for name, value in found if name in names}:
-      shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
+  for folder in settings.start().folders:
+    found = text_vectors.read(folder, "pooling" not in settings.given)
+    if not found:
+      continue
+    flags = {name: found[name] for name in found if name in names}
+    shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
+    if shown:
       progress.note(f"{shown}, as {folder}/modules.json says")
-      return flags
+    texts = {name: found[name] for name in text_vectors.PREPARATION}
+    if asked is not None:
+      texts["default_prompt_name"] = asked
+    name = texts["default_prompt_name"]
+    prompt = text_vectors.find_prompt(texts["prompts"], name, "--prompt_name")
+    if prompt:
+      progress.note(f"{prompt!r} precedes every text: the prompt {name}")
+    texts["lower_case"] &= not settings.do_lower_case  # Which does that, too.
+    if texts["lower_case"]:
+      progress.note(f"texts are lower-cased, as the files in {folder} say")
+    return flags | texts
+  if asked is not None:
+    text_vectors.find_prompt(None, asked, "--prompt_name")
   return {}
 
 
 def follow_start(settings: Any) -> Any:
-  """Gives a run that begins with --model the flags that are stated."""
+  """Gives a run that begins with --model the flags that are stated.
+
+  A ValueError says that the model prepares its texts as no training does.
+  """
   begins = settings.do_train and settings.init_checkpoint
   if begins or output_folder.starts_elsewhere(settings):
-    return dataclasses.replace(settings, **read_flags(settings))
+    flags = read_flags(settings)
+    texts = {name: flags.pop(name, None) for name in text_vectors.PREPARATION}
+    if texts["lower_case"] or texts["default_prompt_name"]:
+      raise ValueError(
+        f"--model={settings.model}: its files ask for a prompt before every "
+        "text, or for lower case with accents, which this program has not: "
+        "remove default_prompt_name and do_lower_case from a copy of it"
+      )
+    return dataclasses.replace(settings, **flags)
   return settings
 
 
@@ -45,7 +75,8 @@ def load(settings: Any, kind: str | None = None) -> trained_models.TrainedModel:
   return trained_models.override(trained, flags)
 
 
-def load_folder(path: str) -> trained_models.TrainedModel:
-  """Loads the encoder in a folder, without flags."""
+def load_folder(path: str) -> tuple[trained_models.TrainedModel, str]:
+  """Loads the encoder in a folder without flags, and finds its vocabulary."""
   settings = shared_flags.InferenceSettings(model=path)
-  return load(model_folder.find_files(settings), "features")
+  settings = model_folder.find_files(settings)
+  return load(settings, "features"), settings.vocab_file

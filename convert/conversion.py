@@ -215,13 +215,13 @@ def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def check_vocabulary(model: models.Model) -> None:
-  """Raises a ValueError if vocabulary and word embeddings differ in size."""
+  """Raises a ValueError if there are more tokens than word embeddings."""
   size, rows = len(model.vocabulary), model.config.vocab_size
-  if not vocabulary_table.fits(size, rows):
-    cure = f", or to add tokens, --resize_vocab={size}" if size > rows else ""
+  if size > rows:
     raise ValueError(
       f"{model.source}: {rows} word embeddings, but {size} tokens in the "
-      f"vocabulary: pass the model's --vocab_file, of {rows} tokens{cure}"
+      f"vocabulary: pass the model's --vocab_file, of {rows} tokens, or to add "
+      f"tokens, --resize_vocab={size}"
     )
 
 
@@ -232,6 +232,8 @@ def describe_differences(model: models.Model) -> list[str]:
     "--bert_config_file"
     for field in model.assumed
   ]
+  if without := model.config.vocab_size - len(model.vocabulary):
+    lines.append(f"rows of embeddings without a token: {without}")
   there = {*model.weights.shapes, *model.weights.unread}
   names = there - set(model.values)
   state = {name for name in names if fitting.is_training_state(name, there)}

@@ -22,6 +22,7 @@ import safetensors.numpy
 
 from convert import models
 from data import files, remote
+from encoders import encoder_table
 import modeling
 from weights import checkpoints
 
@@ -64,12 +65,12 @@ _SETTINGS = {
   "add_cross_attention": False,
   "is_decoder": False,
   "is_encoder_decoder": False,
-  "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
   "position_embedding_type": "absolute",
   "pruned_heads": {},
   "quantization_config": None,
   "tie_word_embeddings": True,
 }
+_BERT_FIELDS = {field.name for field in dataclasses.fields(modeling.BertConfig)}
 # Hugging Face's words for the problems of run_classifier.py.
 PROBLEM_TYPES = {
   "single_label": "single_label_classification",
@@ -330,12 +331,14 @@ def to_bert_config(
       f"{', '.join(_ACTIVATIONS)}"
     )
   # The other fields are about training, generating text or naming labels.
-  known = {field.name for field in dataclasses.fields(modeling.BertConfig)}
-  kept = {name: value for name, value in fields.items() if name in known}
+  kept = {n: value for n, value in fields.items() if n in _BERT_FIELDS}
   kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
   kept["hidden_act"] = _ACTIVATIONS[name]
+  epsilon = fields.get("layer_norm_eps", modeling.LAYER_NORM_EPSILON)
+  if epsilon != modeling.LAYER_NORM_EPSILON:
+    kept["layer_norm_eps"] = epsilon  # A field of BERT's variants.
   try:
-    return modeling.BertConfig.from_dict(kept)
+    return encoder_table.make_config(kept)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"{path}: {error}") from None
 
@@ -393,12 +396,13 @@ def write(folder: str, model: models.Model) -> list[str]:
   if rest:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
+  fields = json.loads(config.to_json_string())
   contents = {
     "architectures": [models.HEADS[model.head].architecture],
     "model_type": "bert",
-    **json.loads(config.to_json_string()),
+    **{n: x for n, x in fields.items() if n in _BERT_FIELDS},
     "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
-    "layer_norm_eps": 1e-12,
+    "layer_norm_eps": encoder_table.layer_norm_epsilon(config),
     "position_embedding_type": "absolute",
     "tie_word_embeddings": True,
     "dtype": values[_TABLE].dtype.name,

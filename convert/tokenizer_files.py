@@ -3,11 +3,16 @@
 Nothing here needs TensorFlow: programs read the casing before they import it.
 """
 
+from collections.abc import Iterable
+import functools
 import os
+import tempfile
 from typing import Any
 
 from data import files, progress
+from vocabularies import vocabulary_table
 
+_NO_TOKEN = "[no token "  # Begins the name of an id without a token.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # From names of settings in tokenizer.json to those in tokenizer_config.json.
 _NORMALIZER = {
@@ -15,6 +20,21 @@ _NORMALIZER = {
   "strip_accents": "strip_accents",
   "handle_chinese_chars": "tokenize_chinese_chars",
   "split_on_cjk": "tokenize_chinese_chars",  # KerasHub's.
+  "clean_text": "clean_text",
+}
+# The parts of a tokenizer.json that split text into words.
+_STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+# The settings that change tokens, as the original's tokenizer has them.
+_USUAL = {
+  "tokenize_chinese_chars": True,
+  "clean_text": True,
+  "do_basic_tokenize": True,
+  "never_split": [],
+  "word_tokenizer_type": "basic",
+  "subword_tokenizer_type": "wordpiece",
+  "padding_side": "right",
+  "truncation_side": "right",
+  **{f"{token[1:-1].lower()}_token": token for token in SPECIAL},
 }
 
 
@@ -31,24 +51,13 @@ def read_run_settings(folder: str) -> dict[str, Any]:
 def read_casing(folder: str) -> tuple[bool, str] | None:
   """Returns the do_lower_case that a file in a folder states, and that file.
 
-  A ValueError if it asks for words that the original's tokenizer cannot make.
+  A ValueError if it asks for words that the original's tokenizer cannot make,
+  or if two files ask for different ones.
   """
   value = read_run_settings(folder).get("do_lower_case")
   if isinstance(value, bool):
     return value, os.path.join(folder, "settings.json")
-  paths = [
-    os.path.join(folder, name)
-    for name in ("tokenizer_config.json", "tokenizer.json")
-  ]
-  config, whole = map(files.read_json_if_any, paths)
-  is_keras_hub = "class_name" in whole
-  stated = whole.get("config" if is_keras_hub else "normalizer")
-  stated = stated if isinstance(stated, dict) else {}
-  found = {name: (paths[0], name, value) for name, value in config.items()}
-  if is_keras_hub or stated.get("type") == "BertNormalizer":
-    for name, ours in _NORMALIZER.items():
-      if config.get(ours) is None and stated.get(name) is not None:
-        found[ours] = paths[1], name, stated[name]
+  found, is_keras_hub = _read_settings(folder)
   path, _, value = found.get("do_lower_case", ("", "", None))
   source, _, accents = found.get("strip_accents", ("", "", None))
   if is_keras_hub and accents not in (None, value):  # KerasHub's default.
@@ -57,20 +66,76 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
       "if and only if text is lower-cased, as by the original"
     )
     del found["strip_accents"]
-  for ours, usual in (
-    ("strip_accents", True if value is None else value),
-    ("tokenize_chinese_chars", True),
-    ("do_basic_tokenize", True),
-    ("word_tokenizer_type", "basic"),
-    ("subword_tokenizer_type", "wordpiece"),
-  ):
+  usual = {"strip_accents": True if value is None else value, **_USUAL}
+  for ours, expected in usual.items():
     source, name, stated = found.get(ours, ("", "", None))
-    if stated not in (None, usual):
+    if isinstance(stated, dict):  # A token, and how spaces beside it are read.
+      stated = stated.get("content")
+    if stated not in (None, expected):
       raise ValueError(
         f"{source}: {name} is {stated}: unlike the original's tokenizer; "
         "remove the setting to accept other tokens"
       )
   return (value, path) if isinstance(value, bool) else None
+
+
+def _read_settings(folder: str) -> tuple[dict[str, Any], bool]:
+  """Returns the settings of a tokenizer, and whether they are KerasHub's.
+
+  By the names of tokenizer_config.json these are files, names and values there.
+  A ValueError says that two files differ: a library reads one or the other.
+  """
+  paths = [
+    os.path.join(folder, name)
+    for name in ("tokenizer_config.json", "tokenizer.json")
+  ]
+  config, whole = map(files.read_json_if_any, paths)
+  found = {name: (paths[0], name, value) for name, value in config.items()}
+  is_keras_hub = "class_name" in whole
+  stated = whole.get("config") if is_keras_hub else _read_steps(paths[1], whole)
+  for name, ours in _NORMALIZER.items():
+    value = stated.get(name) if isinstance(stated, dict) else None
+    other = config.get(ours)
+    if value is None or value == other:
+      continue
+    if other is not None:
+      raise ValueError(
+        f"{paths[1]}: {name} is {value}, but {ours} is {other} in {paths[0]}: "
+        "correct the wrong one"
+      )
+    found[ours] = paths[1], name, value
+  return found, is_keras_hub
+
+
+def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
+  """Returns how Hugging Face's tokenizer.json changes text, by its own names.
+
+  A ValueError if it takes steps that BERT's tokenizer does not. Before them may
+  be Lowercase, which sentence-transformers adds at do_lower_case.
+  """
+  stated: dict[str, Any] = {}
+  for name, expected in _STEPS.items():
+    if name not in whole:
+      continue
+    try:
+      step = whole[name]
+      steps = step["normalizers"] if step["type"] == "Sequence" else [step]
+      lowers = steps[0]["type"] == "Lowercase"
+      *others, last = steps[1:] if lowers else steps
+      if others or last["type"] != expected:
+        raise ValueError
+    except (KeyError, TypeError, ValueError, IndexError):
+      raise ValueError(
+        f"{path}: {name} is {whole[name]!r:.80}; expected {expected}, the step "
+        "of BERT's tokenizer"
+      ) from None
+    stated |= last
+    if lowers and not last.get("lowercase"):  # It leaves the accents.
+      stated |= {
+        "lowercase": True,
+        "strip_accents": bool(last.get("strip_accents")),
+      }
+  return stated
 
 
 def read_tokens(path: str) -> list[str]:
@@ -98,6 +163,7 @@ def read_vocabulary(folder: str) -> list[str]:
   added = _find_added(whole_path, whole)
   if path:
     vocabulary = _append(path, read_tokens(path), added)
+    _compare(path, vocabulary, whole_path, whole, added)
   else:
     vocabulary = _take_whole(whole_path, whole, added)
   for number, token in enumerate(vocabulary):
@@ -113,6 +179,54 @@ def read_vocabulary(folder: str) -> list[str]:
       "split here if a text has them, as the original's tokenizer does"
     )
   return vocabulary
+
+
+def find_vocabulary(folders: Iterable[str]) -> str | None:
+  """Returns the vocabulary in the first folder that has one, if any has.
+
+  That of a folder with a tokenizer.json alone, as transformers 5 writes it, is
+  written as a vocab.txt, for the life of this process.
+  """
+  for folder in folders:
+    path = os.path.join(folder, "tokenizer.json")
+    if found := vocabulary_table.find([folder]):
+      return found
+    if files.exists(path) and "class_name" not in files.read_json(path):
+      return _write_whole(folder)
+  return None
+
+
+# One, which is deleted when the process ends.
+_copies = functools.cache(tempfile.TemporaryDirectory)
+
+
+@functools.cache
+def _write_whole(folder: str) -> str:
+  path = os.path.join(tempfile.mkdtemp(dir=_copies().name), "vocab.txt")
+  files.write_lines(path, read_vocabulary(folder))
+  return path
+
+
+def _compare(path, tokens, whole_path, whole, added) -> None:
+  """Refuses a vocab.txt and a tokenizer.json that differ in an id."""
+  if "model" not in whole:  # KerasHub's.
+    return
+  # Spaces at the ends of lines are read by some libraries, not by others; of
+  # lines that are the same, the last one counts.
+  ids = {token.strip(): id_ for id_, token in enumerate(tokens)}
+  others = enumerate(_take_whole(whole_path, whole, added))
+  theirs = {token.strip(): id_ for id_, token in others}
+  for token in (*ids, *theirs):
+    here, there = ids.get(token), theirs.get(token)
+    if here != there and not token.startswith(_NO_TOKEN):
+      raise ValueError(
+        f"{path}: the id of {token!r:.80} is {_show(here)}, in {whole_path} "
+        f"{_show(there)}: remove the file that is not the model's"
+      )
+
+
+def _show(id_: int | None) -> str:
+  return "missing" if id_ is None else str(id_)
 
 
 def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
@@ -163,7 +277,7 @@ def _take_whole(path, whole, added) -> list[str]:
     if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
       raise ValueError
     # An id without a token gets a name that no text has: it holds spaces.
-    return [tokens.get(i, f"[no token {i}]") for i in range(size)]
+    return [tokens.get(i, f"{_NO_TOKEN}{i}]") for i in range(size)]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
       f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "

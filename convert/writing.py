@@ -1,11 +1,12 @@
 """Writes models, with the files that belong to them, in three formats."""
 
 import importlib
-import itertools
 import os
 
 from convert import conversion, huggingface, models, tokenizer_files
 from data import atomic, files, hub, label_files, text_vectors
+from encoders import encoder_table
+import modeling
 from vocabularies import vocabulary_table
 from weights import checkpoints, fitting
 
@@ -32,12 +33,10 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       f"{name}: {len(model.vocabulary)} tokens, "
       f"do_lower_case={model.do_lower_case}"
     )
-    for source, name in itertools.product(model.folders, text_vectors.FILES):
-      path = os.path.join(source, name)
-      if files.exists(path) and output_format != "keras_hub":
-        with files.open_bytes(path) as file:
-          files.write_bytes(os.path.join(temporary, name), file.read())
-        lines.append(f"{name}: the same")
+    if output_format != "keras_hub":
+      for source in model.folders:
+        made = text_vectors.copy(source, temporary)
+        lines += [f"{name}: the same vectors" for name in made]
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")
     if model.problem in huggingface.PROBLEM_TYPES:
@@ -115,7 +114,9 @@ def _find_pooling(model) -> str | None:
 
 def _write_hugging_face(folder, model) -> list[str]:
   users = models.HEADS[model.head].architecture
-  _check_representable(model, model.head, f"{users} (--head={model.head})")
+  _check_representable(
+    "hugging_face", model, model.head, f"{users} (--head={model.head})"
+  )
   rest = huggingface.write(folder, model)
   place = f"{huggingface.GOOGLE_ONLY}, which a conversion back reads"
   lines = _describe(huggingface.WEIGHTS, users, model, rest, place)
@@ -128,7 +129,7 @@ def _write_keras_hub(folder, model) -> list[str]:
   users, head = "BertBackbone", "encoder"
   if model.head == "classifier":
     users, head = "BertTextClassifier", "classifier"
-  _check_representable(model, head, users)
+  _check_representable("keras_hub", model, head, users)
   names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
   keras_hub = importlib.import_module("contrib.keras_hub")
@@ -148,9 +149,14 @@ def _describe(weights, users, model, rest, place) -> list[str]:
   return lines
 
 
-def _check_representable(model, head, users) -> None:
+def _check_representable(output_format, model, head, users) -> None:
   """Raises a ValueError if a class of another library lacks parts, or more."""
-  if model.config.encoder_type or model.vocab_file:
+  config, is_hugging_face = model.config, output_format == "hugging_face"
+  epsilon = encoder_table.layer_norm_epsilon(config)
+  has_epsilon = is_hugging_face or epsilon == modeling.LAYER_NORM_EPSILON
+  has_norm = getattr(config, "embedding_layer_norm", True)
+  is_bert = has_epsilon and has_norm and not encoder_table.is_causal(config)
+  if not is_bert or model.vocab_file:
     raise ValueError(
       f"{model.source}: its encoder or its vocabulary is not BERT's: pass "
       "--output_format=google"

@@ -22,6 +22,7 @@ _RECORD = {
   "lines": (int,),
   "probe": (list,),
 }
+_PROMPT = "line_prompt_name"
 # Earlier versions did not record them.
 _WEIGHTS, _INDEX = "weights_sha256", "index_sha256"
 
@@ -134,6 +135,8 @@ def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     fault = (
       f"{old['model']}, whose vectors --model={new['model']} does not make"
     )
+  elif old.get(_PROMPT) != new.get(_PROMPT):  # A long text shows it little.
+    fault = f"lines with the prompt {old.get(_PROMPT)}, not {new.get(_PROMPT)}"
   elif all(weights) and weights[0] != weights[1]:  # Else one is not known.
     fault = f"{old['model']} with other weights than --model={new['model']} has"
   elif old["sha256"] != new["sha256"]:

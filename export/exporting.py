@@ -122,7 +122,9 @@ def in_memory(
   trained = trained or trained_models.load_output_dir(folder, vocab_file)
   graph = signatures.Graph(trained, vocab_file)
   engine, card = GraphEngine(graph), _describe(graph, "saved_model")
-  return exported_model.ExportedModel(folder, engine=engine, card=card)
+  return exported_model.ExportedModel(
+    folder, engine=engine, card=card, vocab_file=vocab_file
+  )
 
 
 def _compare(graph, run) -> float:

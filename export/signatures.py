@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from data import text_vectors
 from export import tf_tokenization, trained_models
 import heads
 from serving import answers, export_card
@@ -88,11 +89,18 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   python = vocabulary_table.make_tokenizer(graph.vocab_file)
   special = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   labels = tf.constant(list(trained.labels), tf.string)
+  get = trained.prediction.get
+  prompt = text_vectors.find_prompt(
+    get("prompts"), get("default_prompt_name"), "prompt_name"
+  )
 
   def serve(text, text_pair=None):
     if text_pair is None:
       text_pair = tf.zeros_like(text)
-    ids = [tokenizer.encode(x, most) for x in (text, text_pair)]
+    texts = [prompt + text if prompt else text, text_pair]
+    if get("lower_case"):
+      texts = map(tf_tokenization.lower_characters, texts)
+    ids = [tokenizer.encode(x, most) for x in texts]
     *packed, was_cut = tf_tokenization.pack(*ids, *special, most)
     outputs = {**compute(*packed), "truncated": was_cut}
     if "logits" not in outputs:

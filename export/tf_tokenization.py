@@ -142,6 +142,13 @@ def make_tokenizer(
   return WordPieces(python, do_lower_case)
 
 
+def lower_characters(texts: tf.Tensor) -> tf.Tensor:
+  """Lower-cases texts, string [B], one character at a time: no final sigma."""
+  characters = tf.strings.unicode_split(_drop_invalid(texts), "UTF-8")
+  lower = tf.strings.lower(characters.values, "utf-8")
+  return tf.strings.reduce_join(characters.with_values(lower), -1)
+
+
 def pack(
   ids_a: tf.RaggedTensor,
   ids_b: tf.RaggedTensor,

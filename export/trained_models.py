@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from data import files, label_files
+from data import files, label_files, text_vectors
 from encoders import encoder_table
 import heads
 import modeling
@@ -22,6 +22,7 @@ _ROUNDING = 1e-5  # Scores differ by less.
 # The settings of models that were only pre-trained.
 _DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean"}
 _DEFAULTS |= {"normalize": False, "top_k": 5}
+_DEFAULTS |= dict.fromkeys(text_vectors.PREPARATION)
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -54,7 +55,9 @@ def describe_settings(settings: Mapping[str, Any]) -> str:
   'top_k 5  by_character'
   """
   shown = {
-    n: v for n, v in settings.items() if v is not None and v is not False
+    name: ", ".join(value) if isinstance(value, dict) else value
+    for name, value in settings.items()
+    if value is not None and value is not False
   }
   return "  ".join(n if v is True else f"{n} {v}" for n, v in shown.items())
 

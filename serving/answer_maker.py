@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Iterable, Sequence
 import difflib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -98,6 +98,10 @@ class AnswerMaker(abc.ABC):
           f"{name} is {found}, expected a string; the model takes {names}"
         )
     return self._encode(texts)
+
+  def with_prompt(self, name: str) -> Self:
+    """Returns a maker that puts a prompt of the model before every text."""
+    raise ValueError(f"prompt_name={name}: only models of vectors have prompts")
 
   def encode_all(self, requests: Iterable[Any]) -> list[Encoded]:
     """Encodes several requests; a ValueError says which one is wrong."""

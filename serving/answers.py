@@ -7,12 +7,13 @@ computes the outputs, and nothing loads TensorFlow.
 """
 
 from collections.abc import Mapping
+import copy
 import functools
 from typing import Any
 
 import numpy as np
 
-from data import files, packing
+from data import files, packing, text_vectors
 from serving import answer_maker, export_card
 from tasks import (
   classification,
@@ -26,6 +27,7 @@ from tasks import (
 )
 
 MASK = "[MASK]"
+_PROMPT_NAME = "prompt_name"  # In a request: which of the model's prompts.
 _NEVER = -1e9  # Far below any logit.
 
 
@@ -84,7 +86,36 @@ class Features(answer_maker.AnswerMaker):
     "layer": (int,),
     "pooling": ("cls", "mean", "max"),
     "normalize": (bool, None),  # Earlier exports do not say it, nor do it.
+    "prompts": (dict, None),
+    "default_prompt_name": (str, None),
+    "lower_case": (bool, None),
   }
+  prompt_name = None  # That of the default is in the settings.
+
+  def with_prompt(self, name):
+    prompts = self.card.settings.get("prompts")
+    text_vectors.find_prompt(prompts, name, "prompt_name")
+    maker = copy.copy(self)
+    maker.prompt_name = name
+    return maker
+
+  def encode(self, request):
+    if isinstance(request, dict) and request.get(_PROMPT_NAME) is not None:
+      request = dict(request)
+      return self.with_prompt(request.pop(_PROMPT_NAME)).encode(request)
+    return super().encode(request)
+
+  def _encode(self, texts):
+    get = self.card.settings.get
+    name = self.prompt_name
+    name = get("default_prompt_name") if name is None else name
+    prompt = text_vectors.find_prompt(get("prompts"), name, "prompt_name")
+    prompts = {"text": prompt}  # The second text of a pair has none.
+    prepared = {
+      name: text_vectors.prepare(text, prompts.get(name), get("lower_case"))
+      for name, text in texts.items()
+    }
+    return super()._encode(prepared)
 
   def _answer(self, encoded, outputs):
     return {"vector": outputs[0]["vectors"].tolist()}

@@ -46,9 +46,10 @@ class ExportedModel:
     threads: int = 0,
     engine: Engine | str = "",
     card: export_card.Card | None = None,
+    vocab_file: str | None = None,
   ):
     self.card = card or export_card.read(folder, answers.check)
-    vocab_file = vocabulary_table.find([folder])
+    vocab_file = vocab_file or vocabulary_table.find([folder])
     if not vocab_file:
       raise ValueError(f"{folder}: holds no vocabulary: export it again")
     for name in vocabulary_table.saved_names(vocab_file):
@@ -144,7 +145,7 @@ class ExportedModel:
 def makes_vectors(folder: str) -> bool:
   """Returns whether a folder holds an encoder of sentences, and no head."""
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
-  is_encoder = files.exists(os.path.join(folder, text_vectors.FILES[0]))
+  is_encoder = files.exists(os.path.join(folder, text_vectors.MODULES))
   return is_encoder and str(settings.get("problem")) not in answers.TRAINED
 
 

@@ -288,7 +288,7 @@ def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
 )
 def test_bad_flags(model_folder, tmp_path, monkeypatch, flags, message):
   monkeypatch.chdir(tmp_path)
-  words = ["[UNK]", "[CLS]", "[SEP]", *map(str, range(30))]
+  words = ["[UNK]", "[CLS]", "[SEP]", *map(str, range(300))]
   (tmp_path / "wrong.txt").write_text("\n".join(words))
   with pytest.raises(ValueError, match=re.escape(message)):
     extract(model_folder, tmp_path, **flags)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import bert
 import fill_mask
 import program_flags
 import tiny
@@ -181,6 +182,27 @@ def test_the_next_sentence_is_not_needed(tmp_path, capsys):
   assert capsys.readouterr().out.startswith("[MASK]\n")
 
 
+def test_rows_without_a_token_are_no_guesses(tmp_path, capsys):
+  """Tables of released models are padded, some by a thousand rows."""
+  rows = len(VOCABULARY) + 1000
+  tiny.write_model(tmp_path, {"num_hidden_layers": 2, "vocab_size": rows})
+  model = tiny_models.make_masked_lm(tmp_path)
+  variables = checkpoints.model_variables(model)
+  bias = variables["cls/predictions/output_bias"]
+  bias.assign(tf.range(rows, dtype=bias.dtype))  # The last rows are likeliest.
+  checkpoints.save(str(tmp_path), 0, variables, keep=0)
+  [item] = run_on(tmp_path, tmp_path, ["the [MASK]"], top_k=2000)
+  guesses = [guess["token"] for guess in item["masks"][0]]
+  assert sorted(guesses) == sorted(VOCABULARY)
+  said = capsys.readouterr().err
+  assert f"note: 1,000 of the model's {rows:,} rows of embeddings have" in said
+  export = tiny_models.run_export(
+    tmp_path, model_dir="", vocab_file="", model=tmp_path, top_k=2000
+  )
+  [masks] = bert.load(export)("the [MASK]")["masks"]
+  assert sorted(guess["token"] for guess in masks) == sorted(VOCABULARY)
+
+
 @pytest.mark.parametrize(
   ("words", "message"),
   [
@@ -188,7 +210,10 @@ def test_the_next_sentence_is_not_needed(tmp_path, capsys):
       [word.replace("[MASK]", "[mask]") for word in VOCABULARY],
       r"vocab.txt: no line '\[MASK\]' among",
     ),
-    ([*VOCABULARY, "one", "more"], "they are of different models"),
+    (
+      [*VOCABULARY, *map(str, range(200))],
+      "they are of different models",
+    ),
   ],
 )
 def test_a_vocabulary_of_another_model(trained, tmp_path, words, message):

@@ -430,7 +430,7 @@ WRONG_FLAGS = [
   ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
   ({"early_stopping_patience": 3}, "_patience needs --eval_every_epochs or"),
   ({"eval_every_steps": 3, "eval_every_epochs": 1}, "_epochs: pass only one"),
-  ({"config": {"vocab_size": 500}}, "they are of different models"),
+  ({"config": {"vocab_size": 5}}, "they are of different models"),
   ({"num_train_epochs": 1e300}, "--num_train_epochs=1e+300: 1e+300 is not "),
   (
     {"do_lower_case": False} | {"init_checkpoint": "uncased_L-12_H-768_A-12"},

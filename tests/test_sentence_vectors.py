@@ -1,13 +1,16 @@
 """Encoders of sentences: exports that pool and normalise, and Python."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert
 import extract_features
 import program_flags
+import search
 import tiny
 import tiny_models
 
@@ -87,6 +90,161 @@ def test_flags_replace_what_the_folder_states(encoder, expected):
   np.testing.assert_allclose(found / sizes, expected[:3], atol=1e-5)
   path = export(encoder, "cls", pooling="cls")
   assert not np.allclose(vectors_of(path), expected, atol=0.1)
+
+
+def copy_model(encoder, folder):
+  """Copies a model without its exports."""
+  exports = [path.parent.name for path in encoder.glob("*/export.json")]
+  shutil.copytree(encoder, folder, ignore=shutil.ignore_patterns(*exports))
+
+
+PROMPTS = {"query": "a very bad ", "passage": "THE "}
+
+
+@pytest.fixture(scope="module")
+def prompted(encoder, tmp_path_factory):
+  """Returns the folder with prompts, of which one is the default."""
+  folder = tmp_path_factory.mktemp("prompted") / "model"
+  copy_model(encoder, folder)
+  settings = {"prompts": PROMPTS, "default_prompt_name": "query"}
+  path = folder / "config_sentence_transformers.json"
+  path.write_text(json.dumps(settings))
+  return folder
+
+
+def extract(folder, texts=TEXTS, **flags):
+  (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+  program_flags.run_main(
+    extract_features,
+    extract_features.VectorSettings,
+    model=folder,
+    input_file=folder / "in.txt",
+    output_file=folder / "out.npz",
+    output_format="npz",
+    **flags,
+  )
+  with np.load(folder / "out.npz") as found:
+    return found["vectors"][:, 0]
+
+
+def test_a_default_prompt_is_applied_and_said(encoder, prompted, capsys):
+  wanted = vectors_of(encoder, [PROMPTS["query"] + text for text in TEXTS])
+  assert np.abs(wanted - vectors_of(encoder)).max() > 0.01
+  capsys.readouterr()
+  np.testing.assert_allclose(extract(prompted), wanted, atol=1e-5)
+  line = "'a very bad ' precedes every text: the prompt query\n"
+  assert line in capsys.readouterr().err
+  np.testing.assert_allclose(vectors_of(prompted), wanted, atol=1e-5)
+  assert line in capsys.readouterr().err
+  for format in ("onnx", "saved_model"):
+    path = export(prompted, format, format=format)
+    np.testing.assert_allclose(vectors_of(path), wanted, atol=1e-5)
+  assert "prompts query, passage  default_prompt_name query" in (
+    capsys.readouterr().out
+  )
+  serve = tf.saved_model.load(path).signatures["serving_default"]
+  found = serve(text=tf.constant(TEXTS), text_pair=tf.constant([""] * 4))
+  np.testing.assert_allclose(found["vectors"], wanted, atol=1e-5)
+  # A pooling of the user's own changes nothing else that the files state.
+  flags = {"pooling": "mean", "normalize": True, "layers": "-1"}
+  found = extract(prompted, **flags)
+  np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_other_prompts_have_names(encoder, prompted):
+  wanted = vectors_of(encoder, [PROMPTS["passage"] + text for text in TEXTS])
+  found = extract(prompted, prompt_name="passage")
+  np.testing.assert_allclose(found, wanted, atol=1e-5)
+  path = export(prompted, "named")
+  for folder in (prompted, path):
+    model = bert.load(folder)
+    found = [answer["vector"] for answer in model(TEXTS, prompt_name="passage")]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    with pytest.raises(
+      ValueError, match="prompt_name=title: the prompts of th"
+    ):
+      model(TEXTS, "title")
+  request = {"text": TEXTS[0], "prompt_name": "passage"}
+  found = model([request])[0]["vector"]
+  np.testing.assert_allclose(found, wanted[0], atol=1e-5)
+  with pytest.raises(ValueError, match="-prompt_name=x: the prompts of the mo"):
+    extract(prompted, prompt_name="x")
+  with pytest.raises(ValueError, match="-prompt_name=x: .* of the model: none"):
+    extract(encoder, prompt_name="x")
+  with pytest.raises(
+    ValueError, match="--prompt_name: --pooling=none makes no"
+  ):
+    extract(prompted, prompt_name="query", pooling="none")
+
+
+def test_search_has_prompts_for_queries_and_for_lines(prompted, tmp_path):
+  (tmp_path / "in.txt").write_text("good\nthe film\n")
+  model = bert.load(prompted)
+
+  def score(index, **names):
+    program_flags.run_main(
+      search,
+      search.SearchSettings,
+      model=prompted,
+      input_file=tmp_path / "in.txt",
+      index_file=tmp_path / index,
+      output_file=tmp_path / "out.jsonl",
+      query="good",
+      **names,
+    )
+    answer = json.loads((tmp_path / "out.jsonl").read_text())
+    return {item["text"]: item["score"] for item in answer["results"]}
+
+  names = {"prompt_name": "query", "line_prompt_name": "passage"}
+  query, line = (model("good", name)["vector"] for name in names.values())
+  assert score("one", **names)["good"] == pytest.approx(
+    np.dot(query, line), abs=2e-3
+  )
+  assert score("two")["good"] == pytest.approx(1.0, abs=2e-3)
+  with pytest.raises(ValueError, match="lines with the prompt passage, not No"):
+    score("one", prompt_name="query")
+
+
+def test_text_is_lower_cased_before_a_cased_tokenizer(encoder, tmp_path):
+  folder = tmp_path / "lower"
+  copy_model(encoder, folder)
+  tiny_models.write_modules(folder, max_seq_length=12, do_lower_case=True)
+  (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+  words = (folder / "vocab.txt").read_text().split("\n")
+  words[-2:-1] = ["caf\xe9"]
+  (folder / "vocab.txt").write_text("\n".join(words))
+  lower, upper = (
+    ["the caf\xe9 \u03c3\u03b1\u03c3", "bad"],
+    ["THE CAF\xc9", "BAD"],
+  )
+  upper[0] += " \u03a3\u0391\u03a3"
+  wanted = extract(folder, lower)
+  np.testing.assert_allclose(extract(folder, upper), wanted, atol=1e-6)
+  np.testing.assert_allclose(vectors_of(folder, upper), wanted, atol=1e-5)
+  path = export(folder, "lower", format="saved_model")
+  np.testing.assert_allclose(vectors_of(path, upper), wanted, atol=1e-5)
+  serve = tf.saved_model.load(path).signatures["serving_default"]
+  found = serve(text=tf.constant(upper), text_pair=tf.constant([""] * 2))
+  np.testing.assert_allclose(found["vectors"], wanted, atol=1e-5)
+
+
+def test_a_folder_of_transformers_5(encoder, expected, tmp_path):
+  """It has no vocab.txt, and its length is the tokenizer's."""
+  folder = tmp_path / "five"
+  copy_model(encoder, folder)
+  (folder / "sentence_bert_config.json").unlink()
+  (folder / "vocab.txt").unlink()
+  vocab = {word: i for i, word in enumerate(tiny.VOCABULARY)}
+  whole = {"model": {"type": "WordPiece", "vocab": vocab}}
+  (folder / "tokenizer.json").write_text(json.dumps(whole))
+  settings = {"model_max_length": 12, "do_lower_case": True}
+  (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+  np.testing.assert_allclose(vectors_of(folder), expected, atol=1e-5)
+  np.testing.assert_allclose(extract(folder), expected, atol=1e-5)
+  path = export(folder)
+  np.testing.assert_allclose(vectors_of(path), expected, atol=1e-5)
+  lines = (tmp_path / "five" / "export" / "vocab.txt").read_text()
+  assert lines == "".join(f"{word}\n" for word in tiny.VOCABULARY)
 
 
 def test_settings_of_a_training_do_not_make_it_a_classifier(encoder, expected):

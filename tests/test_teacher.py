@@ -425,6 +425,30 @@ def test_a_model_starts_with_layers_of_a_deeper_one(deep, tmp_path):
   assert recorded["init_layers_from"] == f"{deep}/deep:3,1"
 
 
+def test_layers_are_taken_with_their_casing_and_vocabulary(deep, tmp_path):
+  source = tmp_path / "deep"
+  shutil.copytree(deep / "deep", source)
+  path = source / "settings.json"
+  settings = json.loads(path.read_text())
+  path.write_text(json.dumps({**settings, "do_lower_case": False}))
+  result = start_with(tmp_path, tmp_path, ":3,1")
+  assert result.returncode == 0, result.stderr
+  assert f"--do_lower_case=False, as {path} says\n" in result.stderr
+  recorded = json.loads((tmp_path / "out/settings.json").read_text())
+  assert recorded["do_lower_case"] is False
+  result = start_with(
+    tmp_path, tmp_path, ":3,1", do_lower_case=True, output_dir=tmp_path / "b"
+  )
+  program_flags.assert_refused(result, f"{path} says False: leave out")
+  lines = (source / "vocab.txt").read_text().split("\n")
+  lines[-3:-1] = lines[-2], lines[-3]
+  (source / "vocab.txt").write_text("\n".join(lines))
+  flags = {"do_lower_case": False, "output_dir": tmp_path / "other"}
+  result = start_with(tmp_path, tmp_path, ":3,1", **flags)
+  message = f"in {source}/vocab.txt 18: pass the vocabulary of the weights"
+  program_flags.assert_refused(result, message)
+
+
 @pytest.mark.parametrize(
   ("layers", "config", "flags", "message"),
   [
@@ -464,7 +488,7 @@ def test_a_model_starts_with_layers_of_a_deeper_one(deep, tmp_path):
       ":0,1",
       {},
       {"init_checkpoint": "x"},
-      "and neither --model nor --init_che",
+      "pass neither --model nor --init_checkpoint",
     ),
   ],
 )

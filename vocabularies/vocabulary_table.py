@@ -76,14 +76,6 @@ def size_of(vocab_file: str) -> int:
   return max(load_vocab(vocab_file).values()) + 1
 
 
-def fits(size: int, rows: int) -> bool:
-  """Returns whether so many tokens and rows of embeddings may be of one model.
-
-  Models may round the rows up, at most to a multiple of 128.
-  """
-  return size <= rows < size + 128
-
-
 def find(folders: Iterable[str]) -> str | None:
   """Returns the vocabulary in the first folder that has one, if any has."""
   paths = (os.path.join(folder, name) for folder in folders for name in NAMES)

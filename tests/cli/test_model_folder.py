@@ -210,12 +210,8 @@ def test_a_vocabulary_may_show_its_casing(folder, token, is_lower):
   (folder / "tokenizer_config.json").write_text('{"model_max_length": 16}')
   (folder / "vocab.txt").write_text(f"[UNK]\n{token}\n")
   assert read(model=folder).do_lower_case is (is_lower is not False)
-  for given in (True, False):
-    if is_lower in (None, given):
-      assert read(model=folder, do_lower_case=given).do_lower_case is given
-    else:
-      with pytest.raises(ValueError, match=f"vocab.txt says {is_lower}: leave"):
-        read(model=folder, do_lower_case=given)
+  for given in (True, False):  # What the user states is no guess.
+    assert read(model=folder, do_lower_case=given).do_lower_case is given
 
 
 def test_settings_of_an_editor_are_not_read(folder):
@@ -244,17 +240,126 @@ def test_tokens_that_our_tokenizer_cannot_make_are_refused(
     read(init_checkpoint=folder)
 
 
-def test_a_tokenizer_config_overrules_a_normalizer(folder):
-  normalizer = {"type": "BertNormalizer", "lowercase": False}
-  path = folder / "tokenizer.json"
-  path.write_text(json.dumps({"normalizer": normalizer}))
-  (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-  assert read(init_checkpoint=folder).do_lower_case is True
-  path.write_text(
-    json.dumps({"normalizer": {**normalizer, "strip_accents": 0}})
-  )
-  with pytest.raises(ValueError, match="strip_accents is 0"):
+BERT = {"type": "BertNormalizer", "lowercase": False, "strip_accents": None}
+
+
+def lower(*others):
+  """Returns what sentence-transformers makes of normalizers."""
+  return {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *others]}
+
+
+@pytest.mark.parametrize(
+  ("config", "whole", "message"),
+  [
+    (
+      {"do_lower_case": True},
+      {"normalizer": BERT},
+      "tokenizer.json: lowercase is False, but do_lower_case is True in ",
+    ),
+    (
+      {"do_lower_case": False},
+      {"normalizer": lower(BERT)},
+      "tokenizer.json: lowercase is True, but do_lower_case is False in ",
+    ),
+    ({}, {"normalizer": lower(BERT)}, "strip_accents is False: unlike the"),
+    (
+      {"strip_accents": False},
+      {"normalizer": {**BERT, "strip_accents": True}},
+      "strip_accents is True, but strip_accents is False in",
+    ),
+    ({}, {"normalizer": {**BERT, "clean_text": False}}, "clean_text is False"),
+    ({}, {"normalizer": {"type": "NFC"}}, "expected BertNormalizer, the step"),
+    ({}, {"normalizer": None}, "normalizer is None; expected BertNormalizer"),
+    (
+      {},
+      {"pre_tokenizer": {"type": "Whitespace"}},
+      "expected BertPreTokenizer, the step of BERT's tokenizer",
+    ),
+    ({"padding_side": "left"}, {}, "padding_side is left: unlike the"),
+    ({"never_split": ["x"]}, {}, r"never_split is \['x'\]: unlike the"),
+    ({"cls_token": "<s>"}, {}, "cls_token is <s>: unlike the"),
+    ({"sep_token": {"content": "</s>"}}, {}, "sep_token is </s>: unlike the"),
+  ],
+)
+def test_tokenizers_that_differ_are_refused(folder, config, whole, message):
+  (folder / "tokenizer_config.json").write_text(json.dumps(config))
+  (folder / "tokenizer.json").write_text(json.dumps(whole))
+  with pytest.raises(ValueError, match=message):
     read(init_checkpoint=folder)
+
+
+@pytest.mark.parametrize(
+  ("config", "normalizer", "expected"),
+  [
+    ({"do_lower_case": False}, BERT, False),
+    ({"do_lower_case": True}, lower({**BERT, "lowercase": True}), True),
+    ({"cls_token": {"content": "[CLS]"}, "never_split": []}, BERT, False),
+  ],
+)
+def test_tokenizers_that_agree(folder, config, normalizer, expected):
+  whole = {"normalizer": normalizer, "pre_tokenizer": {"type": _SPLITTER}}
+  (folder / "tokenizer_config.json").write_text(json.dumps(config))
+  (folder / "tokenizer.json").write_text(json.dumps(whole))
+  assert read(init_checkpoint=folder).do_lower_case is expected
+
+
+_SPLITTER = "BertPreTokenizer"
+WHOLE = {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "the": 1}}}
+
+
+def test_a_vocabulary_and_a_tokenizer_have_the_same_ids(folder):
+  path = folder / "tokenizer.json"
+  path.write_text(json.dumps(WHOLE))
+  assert read(model=folder).vocab_file == str(folder / "vocab.txt")
+  for lines, message in (
+    ("the\n[UNK]\n", f"the id of 'the' is 0, in {path} 1: remove the file"),
+    ("[UNK]\nthe\na\n", f"the id of 'a' is 2, in {path} missing: remove"),
+    ("[UNK]\n", f"the id of 'the' is missing, in {path} 1: remove the"),
+  ):
+    (folder / "vocab.txt").write_text(lines)
+    with pytest.raises(ValueError) as caught:
+      read(model=folder)
+    assert f"vocab.txt: {message}" in str(caught.value)
+  # Equal lines, and a separator that stripping removes.
+  (folder / "vocab.txt").write_text("[UNK]\nthe\n\u2028\nthe\n")
+  vocab = {"[UNK]": 0, "the": 3, "\u2028": 2}
+  path.write_text(json.dumps({"model": {"vocab": vocab}}))
+  assert read(model=folder).vocab_file == str(folder / "vocab.txt")
+
+
+def test_a_folder_without_vocab_txt(folder):
+  """As transformers 5 saves it."""
+  (folder / "vocab.txt").unlink()
+  (folder / "tokenizer.json").write_text(json.dumps(WHOLE))
+  for _ in range(2):
+    path = read(model=folder).vocab_file
+    assert os.path.basename(path) == "vocab.txt"
+    with open(path) as file:
+      assert file.read() == "[UNK]\nthe\n"
+  assert read(model=folder).vocab_file == path  # Written once.
+  pairs = {"model": {"type": "BPE", "vocab": {"a": 0}}}
+  other = folder / "other"
+  other.mkdir()
+  (other / "bert_config.json").write_text("{}")
+  (other / "tokenizer.json").write_text(json.dumps(pairs))
+  with pytest.raises(ValueError, match="does not hold the vocabulary of a BE"):
+    read(model=other)
+
+
+def test_rows_without_a_token_are_counted(folder, capsys):
+  """Tables of released models are padded, some by a thousand rows."""
+  vocab = str(folder / "vocab.txt")
+  config = modeling.BertConfig(vocab_size=1002, hidden_size=12)
+  model_folder.check_vocabulary(vocab, config)
+  line = "note: 1,000 of the model's 1,002 rows of embeddings have no token in"
+  assert capsys.readouterr().err == f"{line} {vocab}\n"
+  model_folder.check_vocabulary(
+    vocab, modeling.BertConfig(vocab_size=2, hidden_size=12)
+  )
+  assert not capsys.readouterr().err
+  config = modeling.BertConfig(vocab_size=1, hidden_size=12)
+  with pytest.raises(ValueError, match="has 2 tokens, the vocab_size of the"):
+    model_folder.check_vocabulary(vocab, config)
 
 
 def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):
@@ -267,8 +372,8 @@ def test_the_config_gets_the_size_of_the_vocabulary(folder, capsys):
   said = f"vocab_size: 2, the tokens of {vocab}, instead of the 130 of c.json\n"
   assert capsys.readouterr().out == said
   settings.init_checkpoint = "model.ckpt"
-  with pytest.raises(ValueError, match=f"--vocab_file={vocab} has 2 tokens"):
-    model_folder.fit_vocabulary(settings, config)
+  assert model_folder.fit_vocabulary(settings, config) is config
+  settings.init_checkpoint = None
   # Sizes rounded up are left alone.
   config = modeling.BertConfig(vocab_size=129, hidden_size=12)
   assert model_folder.fit_vocabulary(settings, config) is config

@@ -9,6 +9,7 @@ import re
 import shutil
 import types
 
+import keras
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -18,6 +19,7 @@ import any_model
 import bert
 from cli import model_folder, output_folder
 from convert import conversion, writing
+from data import text_vectors
 import heads
 import paths
 import program_flags
@@ -106,14 +108,20 @@ def test_there_and_back_is_equal_bit_for_bit(make_model):
 def test_the_files_of_sentence_transformers_are_kept():
   here, there, back = map(pathlib.Path, ("here", "there", "back"))
   write_google(here)
-  modules = {"modules.json": "[]", "1_Pooling/config.json": "{}"}
-  (here / "1_Pooling").mkdir()
-  for name, content in modules.items():
-    (here / name).write_text(content)
+  tiny_models.write_modules(here)
+  prompts = {"prompts": {"query": "Q: "}, "default_prompt_name": "query"}
+  content = json.dumps(prompts)
+  (here / "config_sentence_transformers.json").write_text(content)
+  # The length that version 6 states is in a file that Google's lacks.
+  (here / "tokenizer_config.json").write_text('{"model_max_length": 5}')
+  before = text_vectors.read(str(here))
+  assert (before["max_seq_length"], before["prompts"]) == (5, {"query": "Q: "})
   convert(input=here, output=there)
   convert(input=there, output=back)
-  for name, content in modules.items():
-    assert (there / name).read_text() == (back / name).read_text() == content
+  assert text_vectors.read(str(there)) == before
+  assert text_vectors.read(str(back)) == before
+  (here / "modules.json").write_text("[]")
+  refuses("makes vectors with ; expected", input=here, output="other")
 
 
 @needs_data
@@ -124,6 +132,34 @@ def test_the_original_s_checkpoints_there_and_back(case):
   convert(input=source, output="there", vocab_file=vocabulary)
   convert(input="there", output="back")
   assert_equal(any_model.values("back"), any_model.values(source))
+
+
+def test_rows_without_a_token_are_counted(theirs, capsys):
+  convert(input=theirs, output="out", resize_vocab=200)
+  assert "rows of embeddings without a token: 188\n" in capsys.readouterr().out
+  assert model_folder.open("out").config.vocab_size == 200
+
+
+def test_another_epsilon_is_followed(theirs):
+  """Some models of Hugging Face's were trained with 1e-5."""
+  here, there, back = map(pathlib.Path, ("here", "there", "back"))
+  shutil.copytree(theirs, here)
+  any_model.edit_json(here / "config.json", layer_norm_eps=1e-5)
+  convert(input=here, output=there)
+  convert(input=there, output=back)
+  assert read_json(there / "bert_config.json")["layer_norm_eps"] == 1e-5
+  assert read_json(back / "config.json") == read_json(here / "config.json")
+  for folder in (here, there):
+    encoder, _ = model_folder.make_encoder(model_folder.open(str(folder)))
+    epsilons = {
+      layer.epsilon
+      for layer in encoder._flatten_layers()
+      if isinstance(layer, keras.layers.LayerNormalization)
+    }
+    assert epsilons == {1e-5}
+  pytest.importorskip("keras_hub")
+  message = "its encoder or its vocabulary is not BERT's"
+  refuses(message, input=there, output="hub", output_format="keras_hub")
 
 
 def test_a_dense_kernel_is_transposed_and_a_table_is_not():
@@ -514,7 +550,8 @@ def make_pickle(folder):
     (edit(model_type="mobilebert"), "'mobilebert': its layers have bottlene"),
     (edit(position_embedding_type="x"), "is 'x'; this BERT has 'absolute'"),
     (edit(is_decoder=True), "is_decoder is True; this BERT has False"),
-    (edit(layer_norm_eps=1e-5), "layer_norm_eps is 1e-05; this BERT has 1e-"),
+    (edit(layer_norm_eps=0), "layer_norm_eps is 0; expected a number above"),
+    (edit(layer_norm_eps="x"), "layer_norm_eps is 'x'"),
     (edit(tie_word_embeddings=False), "tie_word_embeddings is False; this"),
     (edit(hidden_act="silu"), "is 'silu'; known of Hugging Face's: gelu, "),
     (
@@ -568,7 +605,6 @@ def theirs(tmp_path_factory):
     ({"input": "nowhere"}, "nowhere: no checkpoint there (no nowhere.index"),
     ({"grow_positions": 6}, "--grow_positions=6: expected more than 6"),
     ({"resize_vocab": 12}, "--resize_vocab=12: expected more than 12"),
-    ({"resize_vocab": 200}, "the model's --vocab_file, of 200 tokens"),
     ({"model": "there"}, "--input and --model are the same: give one"),
     (
       {"head": "tagging", "output_format": "hugging_face"},

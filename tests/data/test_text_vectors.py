@@ -7,12 +7,107 @@ import pytest
 from data import text_vectors
 
 TYPES = ("Transformer", "Pooling", "Normalize")
+MEAN = {"pooling_mode_mean_tokens": True}
+# What version 6.2 writes for a BERT.
+WRITTEN = {
+  "modules.json": [
+    {
+      "idx": 0,
+      "name": "0",
+      "path": "",
+      "type": "sentence_transformers.base.modules.transformer.Transformer",
+    },
+    {
+      "idx": 1,
+      "name": "1",
+      "path": "1_Pooling",
+      "type": "sentence_transformers.sentence_transformer.modules.pooling"
+      ".Pooling",
+    },
+    {
+      "idx": 2,
+      "name": "2",
+      "path": "2_Normalize",
+      "type": "sentence_transformers.base.modules.normalize.Normalize",
+    },
+  ],
+  "1_Pooling/config.json": {
+    "embedding_dimension": 384,
+    "pooling_mode": "mean",
+    "include_prompt": True,
+  },
+  "2_Normalize/config.json": {
+    "module_input_name": "sentence_embedding",
+    "module_output_name": "sentence_embedding",
+  },
+  "sentence_bert_config.json": {
+    "transformer_task": "feature-extraction",
+    "modality_config": {
+      "text": {
+        "method": "forward",
+        "method_output_name": "last_hidden_state",
+      }
+    },
+    "module_output_name": "token_embeddings",
+  },
+  "config_sentence_transformers.json": {
+    "__version__": {
+      "pytorch": "2.13.0+cpu",
+      "sentence_transformers": "6.2.0",
+      "transformers": "5.24.0",
+    },
+    "default_prompt_name": None,
+    "model_type": "SentenceTransformer",
+    "prompts": {"document": "", "query": ""},
+    "similarity_fn_name": "cosine",
+  },
+  "tokenizer_config.json": {
+    "backend": "tokenizers",
+    "cls_token": "[CLS]",
+    "do_basic_tokenize": True,
+    "do_lower_case": True,
+    "is_local": True,
+    "local_files_only": False,
+    "mask_token": "[MASK]",
+    "max_length": 128,
+    "model_max_length": 256,
+    "never_split": None,
+    "pad_to_multiple_of": None,
+    "pad_token": "[PAD]",
+    "pad_token_type_id": 0,
+    "padding_side": "right",
+    "sep_token": "[SEP]",
+    "stride": 0,
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    "tokenizer_class": "BertTokenizer",
+    "truncation_side": "right",
+    "truncation_strategy": "longest_first",
+    "unk_token": "[UNK]",
+  },
+}
+
+
+def write(folder, changes=(), without=()):
+  """Writes those files; `changes` are keys and values by the file's name."""
+  changes = dict(changes)
+  for name in {*WRITTEN, *changes} - {*without}:
+    content = WRITTEN.get(name, {})
+    if isinstance(content, dict):
+      content = {**content, **changes.get(name, {})}
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
 
 
 def write_modules(folder, names=TYPES, **pooling):
-  """Writes modules.json and 1_Pooling/config.json."""
+  """Writes modules.json and 1_Pooling/config.json as version 2 did."""
   modules = [
-    {"idx": i, "path": "", "type": f"sentence_transformers.models.{name}"}
+    {
+      "idx": i,
+      "path": f"{i}_{name}" if i else "",
+      "type": f"sentence_transformers.models.{name}",
+    }
     for i, name in enumerate(names)
   ]
   (folder / "modules.json").write_text(json.dumps(modules))
@@ -24,7 +119,7 @@ def write_modules(folder, names=TYPES, **pooling):
 @pytest.mark.parametrize(
   ("names", "pooling", "expected"),
   [
-    (TYPES, {"pooling_mode_mean_tokens": True}, ("mean", True)),
+    (TYPES, MEAN, ("mean", True)),
     (
       TYPES[:2],
       {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
@@ -32,6 +127,10 @@ def write_modules(folder, names=TYPES, **pooling):
     ),
     (TYPES[:2], {"pooling_mode_max_tokens": True}, ("max", False)),
     (TYPES, {"pooling_mode": "mean"}, ("mean", True)),
+    (TYPES, {"pooling_mode": ["max"]}, ("max", True)),
+    # The newer key counts; without any, the library's default.
+    (TYPES, {"pooling_mode": "cls", **MEAN}, ("cls", True)),
+    (TYPES, {}, ("mean", True)),
   ],
 )
 def test_what_is_known(tmp_path, names, pooling, expected):
@@ -42,54 +141,198 @@ def test_what_is_known(tmp_path, names, pooling, expected):
   assert flags["layers"] == ("-1",)
 
 
-MEAN = {"pooling_mode_mean_tokens": True}
+def test_what_version_6_writes(tmp_path):
+  write(tmp_path)
+  assert text_vectors.read(str(tmp_path)) == {
+    "layers": ("-1",),
+    "pooling": "mean",
+    "normalize": True,
+    "max_seq_length": 256,
+    "lower_case": False,
+    "prompts": {"document": "", "query": ""},
+    "default_prompt_name": None,
+  }
+  assert text_vectors.read(str(tmp_path), reads_modules=False).keys() == {
+    "max_seq_length",
+    "lower_case",
+    "prompts",
+    "default_prompt_name",
+  }
 
 
-def test_the_longest_input(tmp_path):
+OTHERS = {
+  "1_Pooling/config.json": [
+    ("pooling_mode", "lasttoken"),
+    ("pooling_mode", ["mean", "max"]),
+    ("include_prompt", "false"),
+    ("pooling_mode_mean_tokens", "false"),
+    ("pooling_window", 3),
+  ],
+  "2_Normalize/config.json": [
+    ("module_input_name", "token_embeddings"),
+    ("module_output_name", "token_embeddings"),
+    ("p", 1),
+  ],
+  "sentence_bert_config.json": [
+    ("transformer_task", "fill-mask"),
+    ("modality_config", {"message": {"method": "forward"}}),
+    ("module_output_name", "scores"),
+    ("processing_kwargs", {"text": {"max_length": 8}}),
+    ("query_length", 8),
+    ("document_length", 8),
+    ("query_expansion", {"strategy": "min", "length": 8}),
+    ("max_seq_length", "9"),
+    ("max_seq_length", 2),
+    ("do_lower_case", "false"),
+    ("tokenizer_name_or_path", "another/model"),
+    ("model_args", {"attn_implementation": "eager"}),
+    ("processor_kwargs", {"model_max_length": 8}),
+    ("config_kwargs", {"num_hidden_layers": 2}),
+    ("max_length", 8),
+  ],
+  "config_sentence_transformers.json": [
+    ("model_type", "SparseEncoder"),
+    ("truncate_dim", 64),
+    ("prompts", ["query: "]),
+    ("default_prompt_name", 1),
+    ("normalize", False),
+  ],
+  "tokenizer_config.json": [("model_max_length", "256")],
+}
+
+
+@pytest.mark.parametrize(
+  ("file", "key", "value"),
+  [(file, *case) for file, cases in OTHERS.items() for case in cases],
+)
+def test_other_keys_and_values_are_refused_by_name(tmp_path, file, key, value):
+  write(tmp_path, {file: {key: value}})
+  with pytest.raises(ValueError) as caught:
+    text_vectors.read(str(tmp_path))
+  message = str(caught.value)
+  named = "the pooling" if value in ("lasttoken", ["mean", "max"]) else key
+  assert f"{tmp_path / file}: {named}" in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+  ("changes", "expected"),
+  [
+    ({}, 512),
+    ({"tokenizer_config.json": {"model_max_length": 10**30}}, 512),
+    ({"tokenizer_config.json": {"model_max_length": 1e30}}, 512),
+    ({"tokenizer_config.json": {"model_max_length": 300}}, 300),
+    ({"config.json": {"max_position_embeddings": 64}}, 64),
+    ({"bert_config.json": {"max_position_embeddings": 64}}, 64),
+    ({"sentence_bert_config.json": {"max_seq_length": None}}, 512),
+    (
+      {
+        "sentence_bert_config.json": {"max_seq_length": 128},
+        "tokenizer_config.json": {"model_max_length": 300},
+      },
+      128,
+    ),
+    ({"sentence_distilbert_config.json": {"max_seq_length": 128}}, 128),
+    (
+      {
+        "sentence_bert_config.json": {},
+        "sentence_distilbert_config.json": {"max_seq_length": 128},
+      },
+      128,
+    ),
+  ],
+)
+def test_the_longest_input(tmp_path, changes, expected):
   write_modules(tmp_path, **MEAN)
-  path = tmp_path / "sentence_bert_config.json"
-  for content, expected in (
-    ({"max_seq_length": 256}, 256),
-    ({"max_seq_length": None}, None),
-    ({}, None),
-  ):
-    path.write_text(json.dumps(content))
-    assert text_vectors.read(str(tmp_path)).get("max_seq_length") == expected
-  path.write_text('{"max_seq_length": "9"}')
-  message = "sentence_bert_config.json: max_seq_length is '9', expected 3 to"
+  for name, content in changes.items():
+    (tmp_path / name).write_text(json.dumps(content))
+  assert text_vectors.read(str(tmp_path))["max_seq_length"] == expected
+
+
+def test_prompts(tmp_path):
+  name, prompts = "config_sentence_transformers.json", {"q": "Q: ", "d": None}
+  write(tmp_path, {name: {"prompts": prompts, "default_prompt_name": "q"}})
+  flags = text_vectors.read(str(tmp_path))
+  assert flags["prompts"] == {"q": "Q: ", "d": ""}
+  assert flags["default_prompt_name"] == "q"
+  write(tmp_path, {name: {"default_prompt_name": "title"}})
+  message = "default_prompt_name=title: the prompts of the model: document, qu"
   with pytest.raises(ValueError, match=message):
+    text_vectors.read(str(tmp_path))
+  write(tmp_path, {name: {"prompts": {"q": 1}}})
+  with pytest.raises(ValueError, match="the prompt 'q' is 1; expected a text"):
+    text_vectors.read(str(tmp_path))
+  apart = {"1_Pooling/config.json": {"include_prompt": False}}
+  write(tmp_path, apart)  # Without prompts it changes nothing.
+  assert text_vectors.read(str(tmp_path))["pooling"] == "mean"
+  write(tmp_path, {**apart, name: {"prompts": prompts}})
+  with pytest.raises(ValueError, match="prompts, with include_prompt of false"):
     text_vectors.read(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-  ("names", "pooling", "message"),
+  ("place", "message"),
   [
-    (
-      TYPES,
-      {"pooling_mode_weightedmean_tokens": True},
-      "pooling weightedmean;",
-    ),
-    (
-      TYPES,
-      {"pooling_mode_lasttoken": True},
-      "the pooling lasttoken; expected",
-    ),
-    (
-      TYPES,
-      {**MEAN, "pooling_mode_max_tokens": True},
-      "the pooling mean, max;",
-    ),
-    (TYPES, {}, "the pooling None; expected"),
-    ((*TYPES[:2], "Dense"), MEAN, "with Transformer, Pooling, Dense, and"),
-    (("BoW",), MEAN, "makes vectors with BoW, and the pooling mean; expected"),
+    ("3_Pooling", None),
+    ("a/pooling", None),
+    ("../1_Pooling", "module 1: path is '../1_Pooling': not in this folder"),
+    ("a/../../b", "not in this folder"),
+    ("/tmp", "module 1: path is '/tmp': not in this folder"),
+    ("..\\b", "not in this folder"),
+    (None, "module 1: path is None, expected str"),
   ],
 )
-def test_what_is_not(tmp_path, names, pooling, message):
-  write_modules(tmp_path, names, **pooling)
+def test_the_folder_of_pooling(tmp_path, place, message):
+  write_modules(tmp_path, TYPES[:2], pooling_mode="mean")
+  path = tmp_path / "modules.json"
+  modules = json.loads(path.read_text())
+  path.write_text(json.dumps([modules[0], {**modules[1], "path": place}]))
+  if message:
+    with pytest.raises(ValueError) as caught:
+      text_vectors.read(str(tmp_path))
+    assert message in str(caught.value)
+    return
+  with pytest.raises(OSError, match="config.json"):
+    text_vectors.read(str(tmp_path))
+  (tmp_path / place).mkdir(parents=True)
+  (tmp_path / place / "config.json").write_text('{"pooling_mode": "max"}')
+  assert text_vectors.read(str(tmp_path))["pooling"] == "max"
+
+
+@pytest.mark.parametrize(
+  ("names", "message"),
+  [
+    ((*TYPES[:2], "Dense"), "makes vectors with Transformer, Pooling, Dense;"),
+    (("BoW",), "makes vectors with BoW; expected Transformer, Pooling or Tr"),
+    ((), "makes vectors with ; expected"),
+  ],
+)
+def test_other_modules(tmp_path, names, message):
+  write_modules(tmp_path, names, **MEAN)
   with pytest.raises(ValueError, match="modules.json: makes vectors with") as e:
     text_vectors.read(str(tmp_path))
   assert message in str(e.value)
-  assert str(e.value).endswith("cls, mean or max: pass --pooling instead")
+  assert str(e.value).endswith("pass --pooling instead")
+  assert "pooling" not in text_vectors.read(str(tmp_path), reads_modules=False)
+
+
+@pytest.mark.parametrize(
+  ("row", "message"),
+  [
+    ({"kwargs": ["task"]}, r"module 1: kwargs is \['task'\], expected \[\]"),
+    (
+      {"type": "own_code.Pooling"},
+      "vectors with Transformer, own_code.Pooling",
+    ),
+    ({"dropout": 1}, "module 1: dropout is 1: an unknown key"),
+  ],
+)
+def test_rows_of_modules(tmp_path, row, message):
+  write_modules(tmp_path, TYPES[:2], **MEAN)
+  path = tmp_path / "modules.json"
+  modules = json.loads(path.read_text())
+  path.write_text(json.dumps([modules[0], {**modules[1], **row}]))
+  with pytest.raises(ValueError, match=message):
+    text_vectors.read(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["{}", "[1, null]", "[[]]", "x"])
@@ -98,3 +341,21 @@ def test_damaged_modules(tmp_path, content):
   (tmp_path / "modules.json").write_text(content)
   with pytest.raises(ValueError, match="modules.json: "):
     text_vectors.read(str(tmp_path))
+
+
+def test_a_copy_states_the_length_of_another_file(tmp_path):
+  first, second = tmp_path / "first", tmp_path / "second"
+  first.mkdir()
+  write(first, {"sentence_bert_config.json": {"do_lower_case": True}})
+  before = text_vectors.read(str(first))
+  made = text_vectors.copy(str(first), str(second))
+  assert sorted(made) == [
+    "1_Pooling/config.json",
+    "2_Normalize/config.json",
+    "config_sentence_transformers.json",
+    "modules.json",
+    "sentence_bert_config.json",
+  ]
+  assert text_vectors.read(str(second)) == before
+  assert before["max_seq_length"] == 256 and before["lower_case"]
+  assert text_vectors.copy(str(tmp_path), str(second)) == []

@@ -214,10 +214,13 @@ def write_masked_lm(folder, keep=lambda name: True):
 
 def write_modules(folder, pooling="pooling_mode_mean_tokens", **others):
   """Writes the files of sentence-transformers: pooled and normalised."""
-  modules = [{"type": f"models.{n}"} for n in ("Transformer", "Pooling")]
-  modules.append({"type": "models.Normalize"})
+  places = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_N"}
+  modules = [
+    {"path": path, "type": f"sentence_transformers.models.{name}"}
+    for name, path in places.items()
+  ]
   (folder / "modules.json").write_text(json.dumps(modules))
-  (folder / "1_Pooling").mkdir()
+  (folder / "1_Pooling").mkdir(exist_ok=True)
   (folder / "1_Pooling" / "config.json").write_text(json.dumps({pooling: True}))
   if others:
     (folder / "sentence_bert_config.json").write_text(json.dumps(others))
