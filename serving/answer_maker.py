@@ -14,6 +14,8 @@ from vocabularies import vocabulary_table
 
 # The name of an input of lines, which may also be given as a list.
 CHOICES = "choices"
+# Each becomes an input of its own, of the full length if the context is long.
+MOST_CHOICES = 1024
 # The texts of all kinds of models.
 _NAMES = {"text", "text_pair", "question", "context", CHOICES}
 # `textpair` is close to `text_pair`, `question_id` is not close to `question`.
@@ -161,8 +163,10 @@ def _check_choices(choices: Sequence[Any]) -> tuple[str, ...]:
     tables.check_unicode(choice, CHOICES)
     if not choice.strip():  # Skipping it would renumber the others.
       raise ValueError(f"{CHOICES}: number {number} is empty")
-  if len(choices) < 2:
-    raise ValueError(f"{CHOICES}: found {len(choices)}, expected two or more")
+  if not 2 <= len(choices) <= MOST_CHOICES:
+    raise ValueError(
+      f"{CHOICES}: found {len(choices)}, expected 2 to {MOST_CHOICES}"
+    )
   return tuple(choice.strip() for choice in choices)
 
 

@@ -143,9 +143,15 @@ def make_features(
     # Without a context, the question stands there.
     first = example.context or example.question
     before = example.question if example.context else ""
+    # Long texts are encoded once, not for each choice; one token more than fits
+    # shows that some are truncated. No token spans a space, so that what is
+    # after a question that fills the room changes nothing.
+    ids_first = tokenizer.encode(first)[: room + 1]
+    ids_before = tokenizer.encode(before)[: room + 1]
     for choice in example.choices:
-      ids_a = tokenizer.encode(first)
-      ids_b = tokenizer.encode(f"{before} {choice}".strip())
+      ids_a, ids_b = ids_first.copy(), ids_before.copy()
+      if len(ids_b) <= room:
+        ids_b = tokenizer.encode(f"{before} {choice}".strip())
       was_cut = was_cut or len(ids_a) + len(ids_b) > room
       packing.truncate_pair(ids_a, ids_b, room)
       packed.append(packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id))

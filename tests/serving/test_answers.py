@@ -126,3 +126,18 @@ def test_probabilities_have_6_digits(tmp_path, kind, output, shares):
   outputs = [{name: np.array(x) for name, x in output.items()}]
   answer = maker.answer(maker.encode({"text": "a"}), outputs)
   assert list(answer["probabilities"].values()) == shares
+
+
+@pytest.mark.parametrize(
+  ("count", "fits"), [(1, 0), (2, 1), (1024, 1), (1025, 0)]
+)
+def test_the_number_of_choices(tmp_path, count, fits):
+  names = ["context", "question", "choices"]
+  maker = tiny_models.make_maker(tmp_path, names, "multiple_choice")
+  request = {"context": "a", "choices": ["b"] * count}
+  if fits:
+    assert len(maker.encode(request).rows) == count
+    return
+  message = f"^choices: found {count}, expected 2 to 1024$"
+  with pytest.raises(ValueError, match=message):
+    maker.encode(request)

@@ -152,7 +152,7 @@ def test_columns_after_the_question_are_choices(tmp_path):
   assert maker.encode(request) == good.request
   assert maker.encode(("the film", "was", tuple(choices))) == good.request
   assert len(good.request.rows) == 3
-  assert bad[0].error == "line 2: choices: found 1, expected two or more"
+  assert bad[0].error == "line 2: choices: found 1, expected 2 to 1024"
   assert bad[1].error.startswith("line 3: choices is nothing, expected")
   with pytest.raises(ValueError, match="choices: expected a list of strings"):
     maker.encode({**request, "choices": ["a", 1]})

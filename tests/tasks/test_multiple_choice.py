@@ -1,9 +1,12 @@
 """Reading questions with choices, their features, scores and predictions."""
 
 import json
+import random
+import time
 
 import pytest
 
+from data import packing
 from tasks import multiple_choice
 import tokenization
 
@@ -141,3 +144,38 @@ def test_inputs_without_a_context_or_of_many_tokens(
 ):
   feature = features(make_example(*example), tokenizer, length)
   assert (feature.input_ids, feature.was_cut) == (input_ids, was_cut)
+
+
+@pytest.mark.parametrize("length", [5, 6, 9, 12])
+def test_long_texts_are_truncated_as_if_encoded_for_each_choice(
+  tokenizer, length
+):
+  rng = random.Random(length)
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  for _ in range(200):
+    context, question, *choices = (
+      " ".join(rng.choices("abcde", k=rng.randrange(14))) for _ in range(4)
+    )
+    example = multiple_choice.Example(
+      "0", context or "a", question, tuple(choices), None, ""
+    )
+    [feature] = multiple_choice.make_features([example], tokenizer, length)
+    was_cut = False
+    for choice, ids in zip(choices, feature.input_ids, strict=True):
+      a = tokenizer.encode(example.context)
+      b = tokenizer.encode(f"{question} {choice}")
+      was_cut |= len(a) + len(b) > length - 3
+      packing.truncate_pair(a, b, length - 3)
+      packed = packing.pack(a, b, cls_id=cls_id, sep_id=sep_id)
+      assert ids == packed.input_ids
+    assert feature.was_cut == was_cut
+
+
+def test_a_long_text_is_not_encoded_for_each_choice(tokenizer):
+  long, choices = "a " * 200_000, ("b",) * 1000
+  for texts in ((long, ""), ("a", long)):
+    example = multiple_choice.Example("0", *texts, choices, None, "")
+    start = time.monotonic()
+    [feature] = multiple_choice.make_features([example], tokenizer, 16)
+    assert time.monotonic() - start < 5  # Else about half a minute.
+    assert feature.was_cut and len(feature.input_ids) == 1000
