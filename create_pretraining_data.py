@@ -16,7 +16,14 @@ import os
 import time
 
 from cli import model_folder, pretraining, program
-from data import atomic, files, pretraining_data, progress, record_writer
+from data import (
+  atomic,
+  files,
+  pretraining_data,
+  progress,
+  record_writer,
+  text_files,
+)
 
 # The variables in which batch systems tell a job its number, from 0: Slurm,
 # Kubernetes, AWS Batch, Google Cloud's Batch.
@@ -33,6 +40,11 @@ _flags = program.group("Flags")
 class PretrainingDataSettings(pretraining.RecordFlags):
   """The settings of this program."""
 
+  text_column: str | None = _flags(
+    None,
+    "Of JSON Lines, CSV or TSV: the column of the texts, name or number from "
+    "0. A row is then a document, a line of it a sentence.",
+  )
   num_processes: int = _flags(
     1,
     "Blocks made at once, at most one a core; the records do not depend on it.",
@@ -74,7 +86,10 @@ def main() -> None:
   pretraining.warn_of_few_predictions(settings)
   vocabulary = pretraining.read_vocabulary(settings, settings.do_lower_case)
   pretraining.report_lost_letters(settings, inputs)
-  text = files.Text(inputs)
+  read = functools.partial(
+    text_files.read, column=settings.text_column, by_line=True
+  )
+  text = files.Text(inputs, read)
   show = functools.partial(progress.Progress(1).print_part, "making records")
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),

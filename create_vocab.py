@@ -10,13 +10,14 @@ The words are the tokenizer's own, so the vocabulary fits it.
 import collections
 from collections.abc import Mapping
 import dataclasses
+import functools
 import importlib
 import itertools
 import os
 import time
 
-from cli import program
-from data import files, progress
+from cli import program, shared_flags
+from data import files, progress, text_files
 import tokenization
 from vocabularies import lost_letters, sentence_pieces
 
@@ -39,6 +40,7 @@ class VocabSettings(program.Settings):
   input_file: str = _flags(
     None, "Files or globs, .gz, .xz, by commas.", required=True, path="files"
   )
+  text_column: str | None = _flags(None, shared_flags.TEXT_COLUMN)
   output_file: str = _flags(
     None, "Vocabulary, a token a line.", required=True, path="new_files"
   )
@@ -62,6 +64,7 @@ def main() -> None:
   settings = VocabSettings.read()
   paths = files.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
+  text_files.check(paths, settings.text_column)
   if settings.model in ("unigram", "bpe"):
     model = sentence_pieces.train(paths, settings)
     files.write_bytes(settings.output_file, model)
@@ -134,7 +137,8 @@ def count_words(
   if settings.model == "words":
     splitter = importlib.import_module("contrib.word_vocabulary").WordSplitter
   split = splitter(settings.do_lower_case).tokenize
-  text, report = files.Text(paths), progress.Progress(1)
+  read = functools.partial(text_files.read, column=settings.text_column)
+  text, report = files.Text(paths, read), progress.Progress(1)
   words, number, total, characters = collections.Counter(), 0, 0, 0
   for number, line in enumerate(text.lines(), 1):
     found = split(line)

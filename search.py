@@ -19,8 +19,15 @@ from typing import Any
 import numpy as np
 
 import bert
-from cli import program
-from data import files, progress, remote, vector_files, vector_index
+from cli import program, shared_flags
+from data import (
+  files,
+  progress,
+  remote,
+  text_files,
+  vector_files,
+  vector_index,
+)
 from vocabularies import lost_letters
 
 _index = program.group("Index")
@@ -41,6 +48,7 @@ class SearchSettings(program.Settings):
   input_file: str = _index(
     None, "The texts, one a line.", required=True, path="file"
   )
+  text_column: str | None = _index(None, shared_flags.TEXT_COLUMN)
   index_file: str = _index(
     None,
     "The .npy of their vectors; made if it is not there.",
@@ -91,6 +99,11 @@ _ROWS = 512  # Vectors multiplied at once: they stay in the cache.
 _MOST_SCORES = 1 << 26  # In memory.
 _COMPARED_EVERY = 256  # Lines of --vectors_file.
 _PAIR = " ||| "  # Between the two texts of a line, to extract_features.py.
+
+
+def read_texts(settings: SearchSettings) -> Iterator[str]:
+  """Yields the lines to search, or the texts of the column."""
+  return text_files.read(settings.input_file, settings.text_column)
 
 
 def encode(
@@ -145,7 +158,7 @@ def make_rows(
   stored, source = None, f"--model={settings.model}"
   if path := settings.vectors_file:
     stored, source = vector_files.read(path, *shape), f"--vectors_file={path}"
-  lines = itertools.islice(files.read_lines(settings.input_file), done, None)
+  lines = itertools.islice(read_texts(settings), done, None)
   bar = progress.Progress(shape[0], done)
   while block := [*itertools.islice(lines, vector_index.BLOCK)]:
     if stored is None:
@@ -173,8 +186,9 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
   record = {
     "model": settings.model,
     "input_file": text,
-    "sha256": files.hash_file(text),
-    "lines": sum(1 for _ in files.read_lines(text)),
+    # Another column is another text.
+    "sha256": files.hash_file(text) + (settings.text_column or ""),
+    "lines": sum(1 for _ in read_texts(settings)),
     "probe": encode(model, [_PROBE], prompt_name)[0].tolist(),
     "line_prompt_name": prompt_name,
     "weights_sha256": model.weights_sha256,
@@ -183,7 +197,7 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
     raise ValueError(f"--input_file={text}: it is empty")
   if not files.exists(path):
     if model.strips_marks:
-      lost_letters.report(files.read_lines(text), text)
+      lost_letters.report(read_texts(settings), text)
     shape = record["lines"], len(record["probe"])
     rows = functools.partial(make_rows, settings, model, shape)
     vector_index.make(path, record, rows)
@@ -236,7 +250,7 @@ def answer(
 ) -> Iterator[dict[str, Any]]:
   """Yields the answer to each query from what `find` returns."""
   wanted = set(found[0].ravel().tolist())
-  lines = enumerate(files.read_lines(settings.input_file))
+  lines = enumerate(read_texts(settings))
   texts = {number: line for number, line in lines if number in wanted}
   for query, *row in zip(queries, *(x.tolist() for x in found), strict=True):
     results = [
@@ -255,6 +269,7 @@ def answer(
 
 def main() -> None:
   start, settings = time.monotonic(), SearchSettings.read()
+  text_files.check([settings.input_file], settings.text_column)
   path, queries = settings.query_file, [*settings.query]
   queries += files.read_lines(path) if path else ()
   model = bert.load(settings.model)

@@ -11,7 +11,13 @@ import shlex
 from typing import Any
 
 from cli import devices, program, shared_flags
-from data import files, pretraining_data, progress, record_writer
+from data import (
+  files,
+  pretraining_data,
+  progress,
+  record_writer,
+  text_files,
+)
 from vocabularies import lost_letters, vocabulary_table
 
 _flags = program.group("Flags")
@@ -202,6 +208,9 @@ class RecordFlags(shared_flags.StartSettings):
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
   inputs = files.expand_patterns(settings.input_file, "input_file")
+  has_flag = hasattr(settings, "text_column")
+  column = settings.text_column if has_flag else None
+  text_files.check(inputs, column, has_flag)
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
   if not outputs:
     raise ValueError("--output_file: expected a file or a list of them")

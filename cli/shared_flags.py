@@ -24,6 +24,10 @@ INPUT_FILE = (
   "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
   ".xz too; or - for the standard input."
 )
+TEXT_COLUMN = (
+  "Of JSON Lines, CSV or TSV: the column of the texts, name or number from 0; "
+  "default: the input is plain text."
+)
 MOST_STEPS = 10**9  # A year of 30 a second.
 # The names of the files that --data_dir may hold.
 _NAMES = {"train": ["train"], "eval": ["dev", "valid", "val"]}
@@ -162,6 +166,7 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
     path="checkpoint",
   )
   input_file: str = _data("-", INPUT_FILE, path="input")
+  text_column: str | None = _data(None, TEXT_COLUMN)
   batch_size: int = _data(
     32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
   )

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from cli import devices, model_folder, program, shared_flags
-from data import files, progress
+from data import files, progress, text_files
 from inputs import feature_files, text_inputs
 import tokenization
 from training import prediction
@@ -94,9 +94,11 @@ class Lines:
     self._input_file, self._paths = path, [] if texts else [path]
     if not is_standard:
       self._paths = files.expand_patterns(path, "input_file")
+      text_files.check(self._paths, settings.text_column)
     # Whether a user types the lines and waits for answers.
     self.is_typed = is_standard and not texts and sys.stdin.isatty()
     self._tokenizer = settings.vocab_file, settings.do_lower_case
+    self._column = settings.text_column
     self.count = self._bytes = 0
     self._progress = progress.Progress(files.known_size(self._paths) or 0)
 
@@ -111,7 +113,8 @@ class Lines:
       self.count += 1
     for path in self._paths:
       name = "standard input" if path == files.STANDARD_INPUT else path
-      for number, text in enumerate(files.read_lines(path), 1):
+      rows = text_files.read(path, self._column)
+      for number, text in enumerate(rows, 1):
         text = text.removeprefix("\ufeff") if number == 1 else text
         yield text_inputs.InputLine(self.count, text, f"{name}:{number}")
         self.count += 1

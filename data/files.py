@@ -193,14 +193,18 @@ def known_size(paths: Sequence[str]) -> int | None:
 class Text:
   """The lines of several files, which says how much of them has passed."""
 
-  def __init__(self, paths: list[str]):
-    self._paths, self._bytes = paths, 0
+  def __init__(
+    self,
+    paths: list[str],
+    read: Callable[[str], Iterator[str]] = read_lines,
+  ):
+    self._paths, self._read, self._bytes = paths, read, 0
     self._total_bytes = known_size(paths)
 
   def lines(self) -> Iterator[str]:
     """Yields the lines of all files in turn."""
     for path in self._paths:
-      for line in read_lines(path):
+      for line in self._read(path):
         self._bytes += len(line.encode("utf-8")) + 1
         yield line
 

@@ -1,6 +1,7 @@
 """Tests of create_pretraining_data.py as its users run it."""
 
 import gzip
+import json
 import os
 import signal
 
@@ -111,6 +112,20 @@ def test_a_flag_that_another_switches_off_is_refused(folder, flag, switch):
   done = run(**{flag: 1, switch: False})
   message = f"error: --{flag} needs --{switch}=true"
   program_flags.assert_refused(done, message)
+
+
+def test_rows_of_a_column_are_documents(folder):
+  documents = (folder / "text.txt").read_text().strip().split("\n\n")
+  lines = [json.dumps({"title": "x", "text": text}) for text in documents]
+  (folder / "text.jsonl").write_text("\n".join(lines))
+  program_flags.succeed(record_programs.command(PLAIN, output_file="plain"))
+  flags = {"input_file": "text.jsonl", "output_file": "column"}
+  program_flags.assert_refused(
+    run(**flags), "text.jsonl: JSON Lines, not plain text, with the keys title"
+  )
+  flags["text_column"] = "text"
+  program_flags.succeed(record_programs.command(PLAIN, **flags))
+  assert (folder / "plain").read_bytes() == (folder / "column").read_bytes()
 
 
 def test_blocks_processes_and_compression(folder):

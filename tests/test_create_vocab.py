@@ -2,6 +2,8 @@
 
 import collections
 import gzip
+import json
+import pathlib
 
 import pytest
 from tensorflow_text.tools.wordpiece_vocab import (
@@ -87,6 +89,28 @@ def test_errors_are_one_line(tmp_path, monkeypatch, content, flags, message):
   )
   program_flags.assert_refused(result, message)
   assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("model", ["wordpiece", "unigram"])
+def test_a_column_of_json_lines_is_the_text(write, model):
+  ending = "" if model == "wordpiece" else ".model"
+  rows = [json.dumps({"id": "z" * 9, "body": x}) for x in TEXT.splitlines()]
+  written = []
+  for name, content, column in (
+    ("a.txt", TEXT, {}),
+    ("a.jsonl", "\n".join(rows), {"text_column": "body"}),
+  ):
+    write(name, content)
+    flags = {"input_file": name, "output_file": name[2:] + ending}
+    flags |= {"vocab_size": 40, "model": model, **column}
+    program_flags.succeed(program_flags.command("create_vocab", **flags))
+    written.append(pathlib.Path(flags["output_file"]).read_bytes())
+  assert written[0] == written[1]
+  flags = {"input_file": "a.jsonl", "output_file": "v"}
+  program_flags.assert_refused(
+    program_flags.run_here(program_flags.command("create_vocab", **flags)),
+    "a.jsonl: JSON Lines, not plain text, with the keys id, body: pass --text_",
+  )
 
 
 def test_words_are_the_tokenizers(corpus):

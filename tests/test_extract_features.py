@@ -240,6 +240,20 @@ def test_compressed_text_and_the_summary(model_folder, tmp_path, capsys):
   )
 
 
+def test_a_column_of_json_lines_has_the_vectors_of_its_texts(
+  model_folder, tmp_path
+):
+  expected = read_vectors(extract(model_folder, tmp_path, pooling="mean"))
+  path = tmp_path / "in.jsonl"
+  lines = (json.dumps({"id": 1, "text": text}) for text in TEXTS)
+  path.write_text("\n".join(lines))
+  flags = {"input_file": path, "pooling": "mean"}
+  with pytest.raises(ValueError, match="in.jsonl: JSON Lines, not plain text"):
+    extract(model_folder, tmp_path, **flags)
+  output = extract(model_folder, tmp_path, text_column="text", **flags)
+  np.testing.assert_array_equal(read_vectors(output), expected)
+
+
 def test_a_proposed_command_has_flags_of_value_1():
   settings = shared_flags.InferenceSettings(model="mini", max_seq_length=16)
   command = text_programs.export_command(settings, "features", layer=1)

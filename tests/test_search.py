@@ -102,6 +102,21 @@ def test_lines_are_found_and_shown(encoder, here, capsys):
   assert shown == "bad\n   1.000         2  bad\n"
 
 
+def test_a_column_is_searched(encoder, here):
+  path = here / "lines.jsonl"
+  rows = [{"text": text, "other": LINES[0]} for text in LINES]
+  path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+  flags = {"query": "great film", "input_file": path, "top_k": 1}
+  with pytest.raises(ValueError, match="JSON Lines, not plain text, with the"):
+    run(here, encoder / "export", **flags)
+  flags["text_column"] = "text"
+  [answer] = run(here, encoder / "export", **flags)
+  [best] = answer["results"]
+  assert (best["line"], best["text"]) == (5, "great film")
+  with pytest.raises(ValueError, match="made of other text than is in --input"):
+    run(here, encoder / "export", **{**flags, "text_column": "other"})
+
+
 def test_a_killed_run_resumes(encoder, here, monkeypatch):
   monkeypatch.setattr(vector_index, "BLOCK", 2)
   model = encoder / "export"
@@ -111,9 +126,9 @@ def test_a_killed_run_resumes(encoder, here, monkeypatch):
   # It was killed within the second block.
   (here / "i.npy.part").write_bytes(whole[: 128 + 3 * 2 * 16 + 5])
 
-  def encode(model, texts):
+  def encode(model, texts, *prompt):
     calls.append(texts)
-    return search_encode(model, texts)
+    return search_encode(model, texts, *prompt)
 
   search_encode = search.encode
   monkeypatch.setattr(search, "encode", encode)

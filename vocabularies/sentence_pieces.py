@@ -10,7 +10,7 @@ import io
 import itertools
 from typing import Any
 
-from data import files, imports
+from data import files, imports, text_files
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -67,11 +67,12 @@ def train(paths: Iterable[str], settings: Any) -> bytes:
   """
   faults, output, has_words = [], io.BytesIO(), False
   others = [t for t in settings.reserved_tokens if t not in SPECIAL[:4]]
+  read = functools.partial(text_files.read, column=settings.text_column)
 
   def read_lines():
     nonlocal has_words
     try:
-      for line in itertools.chain.from_iterable(map(files.read_lines, paths)):
+      for line in itertools.chain.from_iterable(map(read, paths)):
         # The library leaves out lines with a mark that it needs itself.
         line = line.replace("\u2585", " ")
         if line.replace(vocabulary_table.WORD_MARK, " ").strip():
