@@ -103,8 +103,8 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
     for path in itertools.filterfalse(remote.is_remote, paths):
       others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
       for other in others:
-        with contextlib.suppress(FileNotFoundError), locked(other) as is_free:
-          if is_free is False:  # The files of two runs would be mixed.
+        with contextlib.suppress(FileNotFoundError), locked(other) as is_ours:
+          if is_ours is False:  # The files of two runs would be mixed.
             raise OSError(
               f"{path}: another process is writing it; wait or choose another"
             )
@@ -150,8 +150,8 @@ def claim_folder(path: str) -> Iterator[None]:
     yield
     return
   os.makedirs(path, exist_ok=True)
-  with locked(path) as is_locked:
-    if is_locked is False:
+  with locked(path) as is_ours:
+    if is_ours is False:
       raise OSError(
         f"{path}: another process is writing to this folder; wait for its end "
         "or choose another folder"
@@ -167,8 +167,8 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
   """
   for path in _find_temporaries(target):
     # Another process may remove it first.
-    with contextlib.suppress(FileNotFoundError), locked(path) as is_locked:
-      if is_locked:
+    with contextlib.suppress(FileNotFoundError), locked(path) as is_ours:
+      if is_ours:
         _remove(path)
   folder, name = os.path.split(target)
   with contextlib.ExitStack() as stack:

@@ -185,7 +185,7 @@ def hash_file(path: str, digest: Any = None) -> str:
 
 
 def known_size(paths: Sequence[str]) -> int | None:
-  """Returns the bytes of text files; None if one is compressed or a pipe."""
+  """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
   known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
   return sum(map(os.path.getsize, paths)) if all(known) else None
 
