@@ -23,6 +23,12 @@ CHARACTER_COVERAGE = 0.9999
 NO_MARK = b"\x1a\x02\x18\x00"
 
 
+# The library joins unknown characters that follow each other by copying all of
+# them for each; so a run of them is given to it in parts of about this length.
+_LONGEST_RUN = 4096
+_TRIES = 16  # Places to look at for the end of a part.
+
+
 def _import_library():
   return imports.load("sentencepiece", "models of SentencePiece")
 
@@ -122,7 +128,11 @@ class Tokenizer(tokenization.FullTokenizer):
     super().__init__(vocab_file, do_lower_case, never_split)
     self._model = _open(vocab_file)
     self._lower = str.lower if do_lower_case else str
-    self._unmarked = _open(vocab_file, NO_MARK) if never_split else None
+    self._path = vocab_file
+
+  @functools.cached_property
+  def _unmarked(self):
+    return _open(self._path, NO_MARK)
 
   def _read(self, vocab_file):
     return load_vocab(vocab_file), None  # It has no words to split.
@@ -139,9 +149,13 @@ class Tokenizer(tokenization.FullTokenizer):
   def encode(self, text: str | bytes) -> list[int]:
     """Returns the ids of the pieces of a text."""
     ids = []
-    for model, _, part in self._parts(tokenization.convert_to_unicode(text)):
-      lower = self._lower(part)
-      ids += model.EncodeAsIds(lower) if model else [self.vocab[part]]
+    for model, _, part, continues_run in self._parts(
+      tokenization.convert_to_unicode(text)
+    ):
+      if model:
+        ids += model.EncodeAsIds(self._lower(part))[continues_run:]
+      else:
+        ids.append(self.vocab[part])
     return ids
 
   def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
@@ -149,7 +163,7 @@ class Tokenizer(tokenization.FullTokenizer):
     from sentencepiece import sentencepiece_pb2
 
     tokens = []
-    for model, start, part in self._parts(text):
+    for model, start, part, continues_run in self._parts(text):
       if not model:
         end = start + len(part)
         tokens.append(tokenization.SourceToken(part, start, end))
@@ -168,14 +182,39 @@ class Tokenizer(tokenization.FullTokenizer):
         else:
           first = end = sources[piece.begin] if sources else start
         name = self.inv_vocab[piece.id]
+        if continues_run:
+          continues_run, first = False, tokens.pop().start
         tokens.append(tokenization.SourceToken(name, first, end))
     return tokens
 
   def _parts(self, text: str):
-    """Yields the model of a part (of a kept token None), its start, and it."""
+    """Yields the model of a part (of a kept token None), its start, and it.
+
+    And whether it begins with the [UNK] that the part before it ended in.
+    """
     start = 0
     for number, part in enumerate(self.basic_tokenizer.split_kept(text)):
       continues = number and not part[:1].isspace()
       model = self._unmarked if continues else self._model
-      yield None if number % 2 else model, start, part
+      if number % 2:
+        yield None, start, part, False
+        start += len(part)
+        continue
+      ends = [0, *self._cut_runs(part), len(part)]
+      for first, end in itertools.pairwise(ends):
+        yield model, start + first, part[first:end], first > 0
+        model = self._unmarked
       start += len(part)
+
+  def _cut_runs(self, text: str):
+    """Yields places within long runs of unknown characters, far apart."""
+    encode, unknown, end = self._unmarked.EncodeAsIds, [self._model.unk_id()], 0
+    while end + _LONGEST_RUN < len(text):
+      end += _LONGEST_RUN
+      for place in range(end, min(end + _TRIES, len(text))):
+        around = self._lower(text[place - 2 : place + 2])
+        # Together, and none of them alone is known, or nothing, as a space is.
+        if all(encode(part) == unknown for part in (around, *around)):
+          yield place
+          end = place
+          break

@@ -1,12 +1,14 @@
 """Models of SentencePiece behind the interface of WordPiece."""
 
 import functools
+import random
 import shutil
+import time
 
 import pytest
 
 import tiny
-from vocabularies import vocabulary_table
+from vocabularies import sentence_pieces, vocabulary_table
 
 sentencepiece = pytest.importorskip("sentencepiece")
 
@@ -118,3 +120,37 @@ def test_a_model_that_was_replaced_is_read_again(path, tmp_path):
   assert other == str(copy)
   shutil.copyfile(copy, tmp_path / "new.model")
   assert encode(copy) == encode(tmp_path / "new.model") != first
+
+
+def test_long_runs_of_unknown_characters_are_given_in_parts(path, monkeypatch):
+  whole = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  parts = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  rng, cut = random.Random(1), 0
+  alphabet = [
+    "fox",
+    " ",
+    ".",
+    "[MASK]",
+    "\u0301\u0323",
+    "\u0e01",
+    "\u1100\u1161",
+  ]
+  for _ in range(2000):
+    picked = rng.choices(alphabet, [2, 2, 1, 1, 6, 9, 2], k=rng.randrange(40))
+    text = "".join(picked)
+    monkeypatch.setattr(sentence_pieces, "_LONGEST_RUN", 1 << 30)
+    expected = whole.encode(text), whole.tokenize_with_offsets(text)
+    monkeypatch.setattr(sentence_pieces, "_LONGEST_RUN", 8)
+    assert parts.encode(text) == expected[0], ascii(text)
+    assert parts.tokenize_with_offsets(text) == expected[1], ascii(text)
+    cut += len(list(parts._cut_runs(text)))
+  assert cut > 1000
+
+
+def test_the_time_of_a_run_is_linear_in_its_length(path):
+  tokenizer = vocabulary_table.make_tokenizer(path)
+  text = "the " + "\u0301\u0323" * 250_000
+  start = time.monotonic()
+  ids = tokenizer.encode(text)
+  assert ids[-1] == tokenizer.vocab["[UNK]"] != ids[-2]
+  assert time.monotonic() - start < 10  # Half a minute if given at once.
