@@ -162,17 +162,20 @@ def describe_run(
   if share := getattr(settings, "eval_share", 0):
     # Another seed would evaluate on what was trained on.
     model[_SHARE] = [share, settings.seed]
+  flags = settings.flags_by_name()
   if not data.train:
-    return same_run.RunRecord(model, answers)
+    return same_run.RunRecord(model, answers, flags=flags)
   training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
   training |= {"training_features": data.train.key, **data.training_settings}
+  training["training_data"] = data.train.parts
   training["teacher"] = teaching.find_teacher(settings, data)
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
     training |= data.answer_settings
     training["best_metric"] = f"eval_{data.metric}"
     training["evaluation_features"] = data.dev[0].key
-  return same_run.RunRecord(model, answers, training)
+    training["evaluation_data"] = data.dev[0].parts
+  return same_run.RunRecord(model, answers, training, flags)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -1,8 +1,9 @@
 """A masked language model as a task of run_multitask.py."""
 
+from collections.abc import Mapping
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cli import fine_tuning, model_folder, program, shared_flags
 from contrib import shared_tasks
@@ -38,6 +39,7 @@ class Records(NamedTuple):
   key: str
   found: pretraining_data.PretrainingData
   rows_per_epoch: int = 0
+  parts: Mapping[str, Any] = {}  # The key is of the records alone.
 
 
 def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:

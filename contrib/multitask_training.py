@@ -94,7 +94,8 @@ def train(
   training = _describe_training(settings, entries, runs, plan.num_train_steps)
   output_folder.check_evaluations(settings)
   is_chief = strategy.extended.should_checkpoint
-  same_run.resume_training(settings.output_dir, training, is_chief)
+  flags = settings.flags_by_name()
+  same_run.resume_training(settings.output_dir, training, is_chief, flags)
   step, score = training_run.train(
     settings,
     strategy,

@@ -98,6 +98,18 @@ class FeatureSet:
 
   key = functools.cached_property(_make_key)
 
+  @functools.cached_property
+  def parts(self) -> dict[str, Any]:
+    """What the key is a digest of, as JSON values, to say what has changed.
+
+    That is flags and columns by name, and `files`: their names and digests.
+    """
+    parts = {**dataclasses.asdict(self.settings), **dict(_leaves(self.source))}
+    for name in ("vocab_file", "path"):
+      parts.pop(name, None)
+    hashes = [[os.path.basename(p), files.hash_file(p)] for p in self.paths]
+    return {**parts, "max_train_examples": self.limit, "files": hashes}
+
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
     if self._make_key() != self.key:
@@ -137,6 +149,20 @@ class FeatureSet:
     return vocabulary_table.make_tokenizer(
       self.settings.vocab_file, self.settings.do_lower_case
     )
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+  """Yields the values in nested objects and lists of objects, by name."""
+  if isinstance(value, dict):
+    for key, inner in value.items():
+      yield from _leaves(inner, key)
+  elif (
+    isinstance(value, (list, tuple)) and value and isinstance(value[0], dict)
+  ):
+    for inner in value:
+      yield from _leaves(inner, name)
+  else:
+    yield name, value
 
 
 def find_set(

@@ -142,12 +142,12 @@ def test_a_note_says_that_a_folder_lacks_its_settings(trained):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"precision": "bfloat16"}, "precision: float32, not bfloat16"),
-    ({"do_lower_case": False}, "do_lower_case: True, not False"),
-    ({"max_seq_length": 12}, "the training data, or a flag that shapes its "),
-    ({"problem": "regression"}, "problem: single_label, not regression"),
+    ({"precision": "bfloat16"}, "--precision=bfloat16 (was float32)"),
+    ({"do_lower_case": False}, "--do_lower_case=False (was True)"),
+    ({"max_seq_length": 12}, "--max_seq_length=12 (was 16)"),
+    ({"problem": "regression"}, "--problem=regression (was single_label)"),
     ({"labels": "pos,neg"}, "has the labels neg, pos; the task's or those"),
-    ({"vocab_file": "words.txt"}, "(the vocabulary was another)"),
+    ({"vocab_file": "words.txt"}, "--vocab_file is another vocabulary"),
   ],
 )
 def test_training_on_in_a_folder_needs_the_same_settings(
@@ -225,8 +225,11 @@ def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
   run(tmp_path, num_train_epochs=1, **flags)
   flags["num_train_epochs"] = 2
   for changes, message in (
-    ({"best_metric": "loss"}, "best_metric: eval_accuracy, not eval_loss"),
-    ({"eval_file": tmp_path / "other.tsv"}, "the evaluation data, or a flag"),
+    ({"best_metric": "loss"}, "--best_metric=loss (was accuracy)"),
+    (
+      {"eval_file": tmp_path / "other.tsv"},
+      "the data of other.tsv (was dev.tsv)",
+    ),
     # Programs would always take the best weights of before.
     ({"eval_every_steps": 0}, f"{tmp_path}/out: its best weights, of step "),
   ):
@@ -521,7 +524,7 @@ def test_correcting_the_bias_trains_otherwise_and_cannot_change(tmp_path):
     trained = read_checkpoint(tmp_path / name, 10)["bert/pooler/dense/bias"]
     moved[name] = np.abs(trained).max()  # It starts at 0.
   assert moved["corrected"] < 0.7 * moved["plain"]
-  message = "had other settings (bias_correction: True, not False)"
+  message = "--bias_correction=False (was True): the runs of "
   program_flags.assert_refused(run_tiny(tmp_path, **flags), message)
 
 

@@ -1,6 +1,7 @@
 """run_multitask.py as its user meets it."""
 
 import csv
+import os
 import shutil
 import types
 
@@ -349,15 +350,17 @@ def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
   folder, entries = tasks
   others = [dict(entry) for entry in entries.values()]
   others[0]["rate"] = 0.5
+  kinds = ("train_file", "eval_file")
+  names = [os.path.basename(others[1][kind]) for kind in kinds]
   others[1]["eval_file"] = others[1]["train_file"]
   # A killed run has written no folder of a task.
   ignored = shutil.ignore_patterns("tasks")
   shutil.copytree(folder / "whole", folder / "killed", ignore=ignored)
   result = tiny.run_tasks(folder, others, "killed", **ALL, train_batch_size=4)
   for message in (
-    "good.rate: none, not 0.5",
-    "good.train_batch_size: 8, not 4",
-    "names.evaluation_features: the evaluation data, or a flag",
+    "good.rate=0.5 (was none)",
+    "good.train_batch_size=4 (was 8)",
+    f"names: the data of {names[0]} (was {names[1]})",
   ):
     program_flags.assert_refused(result, message)
   flags = {**ALL, "eval_every_steps": 0}

@@ -179,7 +179,7 @@ def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
   run_here = program_flags.run_here
   result = answer_with(folder, out, run_here, padding_competes=True)
   assert result.returncode == 1
-  assert "had other settings (padding_competes: False, not" in result.stderr
+  assert "--padding_competes=True (was False): the runs of " in result.stderr
 
 
 def silence(folder):
@@ -311,8 +311,8 @@ def test_training_on_makes_a_threshold_one_of_other_weights(
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"doc_stride": 3}, "the training data, or a flag that shapes its "),
-    ({"padding_competes": True}, "padding_competes: False, not True"),
+    ({"doc_stride": 3}, "--doc_stride=3 (was 4)"),
+    ({"padding_competes": True}, "--padding_competes=True (was False)"),
     # A threshold is that of these weights, not of earlier ones.
     (
       {"do_predict": True, "predict_file": "own.jsonl", **AUTO},
@@ -340,7 +340,7 @@ def test_scores_of_other_answers_are_not_compared(folder):
   flags |= {"eval_every_epochs": 3, "eval_file": folder / "dev.json"}
   flags |= {"num_train_epochs": 7, "max_answer_length": 2}
   result = run_tiny(folder, **flags, **AUTO)
-  program_flags.assert_refused(result, "max_answer_length: 30, not 2")
+  program_flags.assert_refused(result, "--max_answer_length=2 (was 30)")
 
 
 SOME_FILE = "tests/helpers/tiny.py"

@@ -161,7 +161,7 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   assert "--document_context=True" in capsys.readouterr().err
   assert read_metrics(tmp_path / "out" / "eval_metrics.json") == metrics
   flags["lstm_size"] = 9
-  with pytest.raises(ValueError, match="lstm_size: 16, not 9"):
+  with pytest.raises(ValueError, match=r"--lstm_size=9 \(was 16\)"):
     run(tmp_path, data_dir=tmp_path, do_predict=True, **flags)
 
 

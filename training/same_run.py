@@ -5,7 +5,7 @@ settings.json ties a folder to its model, training.json to how that is trained
 workers of TF_CONFIG compare theirs before they begin.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import hashlib
 import json
 import os
@@ -29,11 +29,10 @@ VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
-# Settings that are digests of files, and the error when they differ.
-_DIGESTS = {
-  VOCABULARY: "the vocabulary was another",
-  "training_features": _OTHER_DATA.format("training"),
-  "evaluation_features": _OTHER_DATA.format("evaluation"),
+# Digests of features, what they are made of, and whose they are.
+_FEATURES = {
+  "training_features": ("training_data", "training"),
+  "evaluation_features": ("evaluation_data", "evaluation"),
 }
 
 
@@ -44,6 +43,7 @@ class RunRecord(NamedTuple):
   answers: Mapping[str, Any]  # Predictions depend on it, besides the weights.
   # A resumed training agrees with it; None if the run does not train.
   training: Mapping[str, Any] | None = None
+  flags: Collection[str] = ()  # The names of those that the program has.
 
 
 def find_changes(
@@ -55,23 +55,75 @@ def find_changes(
   return [name for name in known if earlier[name] != settings[name]]
 
 
-def compare(path: str, settings: Mapping[str, Any]) -> None:
-  """Raises a ValueError if settings are not those recorded in a JSON file."""
+def compare(
+  path: str, settings: Mapping[str, Any], flags: Collection[str] = ()
+) -> None:
+  """Raises a ValueError if settings are not those recorded in a JSON file.
+
+  It names each flag, with its value and the earlier one; `flags` are the names
+  of the program's.
+  """
   earlier = files.read_json_if_any(path)
-  changes = []
+  settings = json.loads(json.dumps(settings))  # Tuples become lists.
+  changes: list[str] = []
   for name in find_changes(earlier, settings):
     # Several tasks record theirs as `<task>.<setting>`.
-    task, _, setting = name.rpartition(".")
-    change = _DIGESTS.get(setting)
-    if task or not change:
-      change = change or f"{show(earlier[name])}, not {show(settings[name])}"
-      change = f"{name}: {change}"
-    changes.append(change)
+    task, dot, setting = name.rpartition(".")
+    if setting == VOCABULARY:
+      changes.append(f"{task}{dot}--vocab_file is another vocabulary")
+    elif setting in _FEATURES:
+      data, whose = _FEATURES[setting]
+      data = f"{task}{dot}{data}"
+      parts = earlier.get(data, {}), settings.get(data, {})
+      found = _compare_data(*parts, flags) or [_OTHER_DATA.format(whose)]
+      changes += [f"{task}: {change}" if task else change for change in found]
+    elif not setting.endswith("_data"):
+      change = _describe_change(name, earlier[name], settings[name], flags)
+      changes.append(change)
   if changes:
     raise ValueError(
-      f"{path}: the runs in this folder had other settings "
-      f"({', '.join(changes)}); use them again or choose another folder"
+      f"{', '.join(changes)}: the runs of {path} had other settings: restore "
+      "them, or choose another --output_dir"
     )
+
+
+def _compare_data(old, new, flags) -> list[str]:
+  """Returns how the data of features differ: their flags, and their files.
+
+  Runs of older versions did not record them.
+  """
+  if not old or not new:
+    return []
+  changes = [
+    _describe_change(name, old[name], new[name], flags)
+    for name in find_changes(old, new)
+    if name != "files"
+  ]
+  files_then, files_now = old.get("files", []), new.get("files", [])
+  if len(files_then) != len(files_now):
+    changes.append(f"{len(files_now)} data files (was {len(files_then)})")
+    return changes
+  for (name_then, hash_then), (name, found) in zip(
+    files_then, files_now, strict=True
+  ):
+    if hash_then != found:
+      was = "other lines" if name == name_then else name_then
+      changes.append(f"the data of {name} (was {was})")
+  return changes
+
+
+def _describe_change(name: str, old: Any, new: Any, flags) -> str:
+  """Names a setting, as its flag if it is one, with both values."""
+  names = name.split(" and ")
+  if f"{name}_column" in flags:
+    names = [f"{name}_column"]
+  shown = [show(v).removeprefix("eval_") for v in (new, old)]
+  named = f"the {name.replace('_', ' ')} "
+  if "." in name:  # It is of a file of tasks.
+    named = f"{name}="
+  elif set(names) <= set(flags):
+    named = f"{' and '.join(f'--{n}' for n in names)}="
+  return f"{named}{shown[0]} (was {shown[1]})"
 
 
 def show(value: Any) -> str:
@@ -109,7 +161,7 @@ def check(folder: str, trained_folder: str, run: RunRecord) -> None:
   elif is_trained:
     expected[os.path.join(folder, _TRAINING)] = run.training
   for path, values in expected.items():
-    compare(path, values)
+    compare(path, values, run.flags)
     if is_trained and not files.exists(path):
       _note_unknown(path, "the checkpoint beside it", values)
 
@@ -122,11 +174,14 @@ def _note_unknown(path, checkpoint, settings):
 
 
 def resume_training(
-  folder: str, training: Mapping[str, Any], writes: bool
+  folder: str,
+  training: Mapping[str, Any],
+  writes: bool,
+  flags: Collection[str] = (),
 ) -> None:
   """Compares a training with that in its folder; the chief records it there."""
   if checkpoints.latest_checkpoint(folder):
-    compare(os.path.join(folder, _TRAINING), training)
+    compare(os.path.join(folder, _TRAINING), training, flags)
   if writes:
     _write_training(folder, training)
 

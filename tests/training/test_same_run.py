@@ -1,0 +1,87 @@
+"""Settings of earlier runs in a folder: what is said of a change."""
+
+import json
+
+import pytest
+
+from training import same_run
+
+FLAGS = ("learning_rate", "max_seq_length", "text_column", "eval_share", "seed")
+DATA = {
+  "max_seq_length": 64,
+  "text": "review",
+  "files": [["train.tsv", "aa"], ["more.tsv", "bb"]],
+}
+EARLIER = {
+  "learning_rate": 5e-05,
+  "problem": "single_label",
+  "eval_share and seed": [0.2, 1],
+  "vocab_file_sha256": "ab",
+  "training_features": "12",
+  "training_data": DATA,
+}
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"learning_rate": 3e-5}, "--learning_rate=3e-05 (was 5e-05)"),
+    ({"problem": "tagging"}, "the problem tagging (was single_label)"),
+    (
+      {"eval_share and seed": [0.2, 7]},
+      "--eval_share and --seed=0.2,7 (was 0.2,1)",
+    ),
+    ({"vocab_file_sha256": "cd"}, "--vocab_file is another vocabulary"),
+    (
+      {"training_data": {**DATA, "max_seq_length": 32, "text": "2"}},
+      "--max_seq_length=32 (was 64), --text_column=2 (was review)",
+    ),
+    (
+      {
+        "training_data": {
+          **DATA,
+          "files": [["train.tsv", "aa"], ["new.tsv", "c"]],
+        }
+      },
+      "the data of new.tsv (was more.tsv)",
+    ),
+    (
+      {
+        "training_data": {
+          **DATA,
+          "files": [["train.tsv", "c"], ["more.tsv", "bb"]],
+        }
+      },
+      "the data of train.tsv (was other lines)",
+    ),
+    (
+      {"training_data": {**DATA, "files": [["train.tsv", "aa"]]}},
+      "1 data files (was 2)",
+    ),
+    (
+      {"training_data": DATA},
+      "the training data, or a flag that shapes its features, was another",
+    ),
+  ],
+)
+def test_a_change_is_named_by_its_flag_or_file(tmp_path, changes, message):
+  path = tmp_path / "training.json"
+  path.write_text(json.dumps(EARLIER))
+  same_run.compare(str(path), EARLIER, FLAGS)
+  now = {**EARLIER, **changes}
+  if "training_data" in changes:
+    now["training_features"] = "34"
+  with pytest.raises(ValueError) as error:
+    same_run.compare(str(path), now, FLAGS)
+  assert str(error.value) == (
+    f"{message}: the runs of {path} had other settings: restore them, or "
+    "choose another --output_dir"
+  )
+
+
+def test_data_of_an_older_run_are_compared_as_a_whole(tmp_path):
+  path = tmp_path / "training.json"
+  path.write_text(json.dumps({"training_features": "12"}))
+  now = {"training_features": "34", "training_data": DATA}
+  with pytest.raises(ValueError, match="^the training data, or a flag that"):
+    same_run.compare(str(path), now, FLAGS)
