@@ -134,6 +134,12 @@ class FeatureSet:
     """Says where an example, by its number from 0, is from."""
     return next(itertools.islice(self.examples(), index, None)).location
 
+  def report_lost_letters(self) -> None:
+    """Says what lower-casing strips from the first texts, if it does."""
+    vocab_file, lowers = self.settings.vocab_file, self.settings.do_lower_case
+    if vocabulary_table.strips_marks(vocab_file, lowers):
+      lost_letters.report(_texts_of(self.read()), ", ".join(self.paths))
+
   @property
   def is_labelled(self) -> bool:
     """Whether the labels of its examples are known."""
@@ -297,10 +303,7 @@ def open_or_make(
       with open(index_file, "wb") as output:
         np.savez(output, **index)
       files.remove(_index_path(path))
-    if vocabulary_table.strips_marks(
-      data.settings.vocab_file, data.settings.do_lower_case
-    ):
-      lost_letters.report(_texts_of(data.read()), ", ".join(data.paths))
+    data.report_lost_letters()
   data.features = FeatureFile(path, index, is_new)
   return data.features
 
