@@ -87,7 +87,7 @@ class AdamWeightDecayOptimizer:
   p = p - rate (m / (sqrt(v) + epsilon) + decay p)
 
   Corrected, m is divided by 1 - beta_1^t and v by 1 - beta_2^t in the last
-  line; t is the number of updates, this one included.
+  line; t is the number of the variable's updates, this one included.
 
   Make it inside the scope of the distribution strategy.
 
@@ -117,6 +117,9 @@ class AdamWeightDecayOptimizer:
       0.0 if any(part in path for part in _NOT_DECAYING) else WEIGHT_DECAY
       for path in self.paths
     ]
+    # How many of the steps before one, int [steps], updated a variable; None
+    # for all of them. Others leave it alone, as those of other tasks do.
+    self.updates_before: list[Sequence[int] | None] = [None] * len(variables)
     self.adam_m = [_zeros_like(v) for v in self.variables]
     self.adam_v = [_zeros_like(v) for v in self.variables]
 
@@ -163,9 +166,13 @@ class AdamWeightDecayOptimizer:
     rate = self.rate_at(step)
     # The update applies the factor: no clipped copy of the gradients is made.
     numbers = [
-      (factor, rate * scale, decay, self._corrections(step - first))
-      for scale, decay, first in zip(
-        self.rate_scales, self.decay_rates, self.first_steps, strict=True
+      (factor, rate * scale, decay, self._corrections(step, first, updates))
+      for scale, decay, first, updates in zip(
+        self.rate_scales,
+        self.decay_rates,
+        self.first_steps,
+        self.updates_before,
+        strict=True,
       )
     ]
     tf.distribute.get_replica_context().merge_call(
@@ -173,12 +180,16 @@ class AdamWeightDecayOptimizer:
     )
     return norm, rate
 
-  def _corrections(self, step):
+  def _corrections(self, step, first, updates):
     """Computes what m and the root of v are divided by, float32 []."""
     if not self.corrects_bias:
       return 1.0, 1.0
+    if updates is not None:
+      counts = tf.constant(updates, tf.int64)
+      step = tf.gather(counts, step)
+      first = counts[min(first, len(updates) - 1)]
     # In float32, 1 - 0.999 has four digits.
-    count = tf.cast(tf.maximum(step, 0) + 1, tf.float64)
+    count = tf.cast(tf.maximum(step - first, 0) + 1, tf.float64)
     m, v = 1.0 - BETA_1**count, tf.sqrt(1.0 - BETA_2**count)
     return tf.cast(m, tf.float32), tf.cast(v, tf.float32)
 

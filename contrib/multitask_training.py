@@ -131,4 +131,20 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
     for other in made.values():
       own.optimizer.share_moments(other.optimizer)
     made[name] = own._replace(weights=schedule.weights[:, i])
+  _count_updates([task.optimizer for task in made.values()], schedule.draws)
   return made
+
+
+def _count_updates(optimizers, draws) -> None:
+  """Tells optimizers which steps updated a variable: its tasks' alone.
+
+  A function of the plan, so a run that resumes has the same counts.
+  """
+  owners: dict[int, list[int]] = {}  # The tasks by the id of a variable.
+  for number, optimizer in enumerate(optimizers):
+    for variable in optimizer.variables:
+      owners.setdefault(id(variable), []).append(number)
+  for optimizer in optimizers:
+    for i, variable in enumerate(optimizer.variables):
+      is_updated = np.isin(draws, owners[id(variable)])
+      optimizer.updates_before[i] = np.cumsum(is_updated) - is_updated

@@ -250,6 +250,18 @@ def test_corrected_updates_are_as_large_as_the_rate_from_the_first_one():
     np.testing.assert_allclose(values(variables), expected, rtol=1e-6)
 
 
+def test_corrections_count_the_updates_of_a_variable():
+  """Those of steps 1 and 3; at the others another task has the turn."""
+  variables, optimizer = make(corrects_bias=True)
+  optimizer.updates_before = [[0, 0, 1, 1]] * 5
+  expected = np.ones(5)
+  for step in (1, 3):
+    optimizer.clip_and_apply([tf.constant([0.1])] * 5, step)
+    rate = float(optimizer.rate_at(tf.constant(step, tf.int64)))
+    expected -= rate * (1 / (1 + 1e-6 / 0.1) + 0.01 * expected)
+    np.testing.assert_allclose(values(variables), expected, rtol=1e-6)
+
+
 def test_correction_by_hand():
   variable = Named("kernel", [1.0])
   optimizer = optimization.create_optimizer(

@@ -109,6 +109,23 @@ def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
   np.testing.assert_array_equal(early[pooler], late[pooler])
 
 
+def test_the_first_update_of_a_head_is_corrected_as_its_first(tasks):
+  """It then changes a bias by the rate, whatever the gradient is."""
+  folder, entries = tasks
+  pair = [{**entries[name], "weight": w} for name, w in HANDOVER.items()]
+  others = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0}
+  others |= {"num_train_steps": 12, "bias_correction": True}
+  succeed(tiny.run_tasks(folder, pair, "corrected", **others))
+  early, late = (
+    dict(checkpoints.read(str(folder / f"corrected/model.ckpt-{step}")))
+    for step in (6, 7)
+  )
+  change = np.abs(
+    late["tasks/names/output_bias"] - early["tasks/names/output_bias"]
+  )
+  np.testing.assert_allclose(change, 2e-3 * (1 - 6 / 12), rtol=1e-3)
+
+
 @pytest.fixture(name="whole", scope="module")
 def train_all(tasks):
   """A run of all tasks, every second step of which was saved."""
