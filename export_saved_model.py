@@ -125,6 +125,9 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
     "With --quantize: examples to compare, evenly spread over --eval_file.",
     least=50,
   )
+  label_separator: str = _predictions(
+    ",", "Of --eval_file: what is between the labels of one example."
+  )
   token_column: int = _predictions(
     0, "Of a tagger's --eval_file: the column of the word, counted from 0."
   )

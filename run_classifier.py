@@ -34,17 +34,30 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   )
   xnli_language: tuple[str, ...] = _task(("zh",), "Languages of XNLI to use.")
   class_weights: tuple[str, ...] = _task(
-    (), "Weights of examples by label, in the order of labels; or 'balanced'."
+    (),
+    "Weights of examples (multi_label: of their decisions) by label, in the "
+    "order of labels, of which only the ratios count; or 'balanced'.",
   )
   problem: str = _task(
     classification.PROBLEMS[0],
     "What your own data asks for.",
     choices=classification.PROBLEMS,
   )
+  label_separator: str = _task(
+    ",",
+    "Between the labels of one example.",
+    needs="problem=multi_label",
+  )
+  query_column: str | None = _data(
+    None,
+    "The column of a query's id: pairs of a query and a text that may answer "
+    "it get the scores of a ranking, too, such as mrr_at_10 and ndcg_at_10.",
+  )
   window_pooling: str = _task(
     "mean",
     "How the logits of a text are made of those of its windows.",
     choices=("mean", "max"),
+    needs="doc_stride",
   )
   doc_stride: int | None = _task(
     None,
@@ -112,7 +125,9 @@ def loss_fn(model, features, seed, problem, class_weights):
   elif problem == "multi_label":
     labels = tf.cast(labels, tf.float32)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+    # As of single labels, only the ratios of the weights count.
     losses = tf.reduce_mean(losses * class_weights, -1)
+    losses /= tf.reduce_mean(class_weights)
   else:
     labels = labels[:, 0]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
@@ -122,7 +137,13 @@ def loss_fn(model, features, seed, problem, class_weights):
 
 
 def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
-  """Returns the loss of the task, with the weights of its classes."""
+  """Returns the loss of the task, with the weights of its classes.
+
+  A ValueError says that these are wrong, or that no weights can be chosen by
+  the evaluation.
+  """
+  if settings.evaluates_in_training:
+    classification_data.check_metric(data.dev[0], data.metric)
   counts = data.train.features.counts["label_sums"]
   weights = classification.weigh_classes(settings.class_weights, counts)
   problem, weights = data.features.problem, tf.constant(weights)

@@ -21,6 +21,9 @@ _METRICS = {  # By the objective.
   "labels": ("accuracy",),
 }
 OBJECTIVES = tuple(_METRICS)
+# Whether pairs of texts can be evaluated; and pairs or labels be held out.
+_OF_PAIRS = tuple(f"objective={name}" for name in OBJECTIVES[:3])
+_SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +51,19 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   temperature: float = _task(
     0.05, "What training divides cosines by.", least=1e-3
   )
-  min_score: float = _task(0.0, "The lowest score, or relevance, of a file.")
-  max_score: float = _task(5.0, "The highest one.")
+  min_score: float = _task(
+    0.0, "The lowest score, or relevance, of a file.", needs=_OF_PAIRS
+  )
+  max_score: float = _task(5.0, "The highest one.", needs=_OF_PAIRS)
+  text_pair_column: str | None = program.narrow(
+    shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
+  )
+  id_column: str | None = program.narrow(
+    shared_flags.TableSettings, "id_column", *_OF_PAIRS
+  )
+  eval_share: float = program.narrow(
+    shared_flags.SplitSettings, "eval_share", *_SPLIT
+  )
 
   def check(self) -> None:
     """Refuses what does not fit the objective, too, and wrong columns."""
@@ -69,37 +83,54 @@ def choose_metric(settings: EmbeddingSettings) -> str:
   return shared_flags.choose_metric(settings.best_metric, known)
 
 
-def check_labels(settings: EmbeddingSettings) -> EmbeddingSettings:
-  """Makes a training on labels evaluate, which fits and keeps the head."""
-  if settings.objective != "labels":
-    return settings
-  if settings.do_predict or not settings.do_train:
+def check_labels(settings: EmbeddingSettings) -> None:
+  """Refuses to do more with labels than to train, and to evaluate then."""
+  if settings.objective == "labels" and (
+    settings.do_predict or not settings.do_train
+  ):
     raise ValueError(
       "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
       "run_classifier.py evaluates and predicts with the folder"
     )
-  epochs = settings.eval_every_epochs or settings.num_train_epochs
-  epochs = 0.0 if settings.eval_every_steps else epochs
-  return dataclasses.replace(settings, eval_every_epochs=epochs)
+
+
+def find_columns(
+  settings: EmbeddingSettings, kind: str
+) -> classification_tasks.Columns:
+  """Returns the columns of a file; without flags those of pairs are the first.
+
+  The third is the label unless columns have names or it has the ids.
+  """
+  text, pair = settings.text_column, settings.text_pair_column
+  label, ids = settings.label_column, settings.id_column
+  if settings.objective == "labels":
+    return classification_tasks.Columns(text, label=label)
+  if settings.objective == "sentences" and kind == "train":
+    return classification_tasks.Columns(text)
+  given = [column for column in (text, pair, ids) if column]
+  are_numbers = all(map(classification.INTEGER.fullmatch, given))
+  if kind != "predict" and are_numbers and ids != "2":
+    label = label or "2"
+  if kind != "predict":  # Only predictions repeat the ids.
+    ids = None
+  return classification_tasks.Columns(text or "0", pair or "1", label, ids)
 
 
 def find_table(
   settings: EmbeddingSettings, kind: str, path: str
 ) -> classification.Table:
   """Returns the columns of a file; the objective says what they are."""
-  names = ("text", "text_pair", "label")
-  columns = [getattr(settings, f"{name}_column") for name in names]
-  if settings.objective != "labels":
-    columns = [column or str(n) for n, column in enumerate(columns)]
-  if kind == "train" and settings.objective == "sentences":
-    # Each is its own partner, with another dropout.
-    return classification.Table(path, 0, 0, header=False, label_required=False)
-  return classification_tasks.find_table(
+  is_alone = kind == "train" and settings.objective == "sentences"
+  is_free = settings.objective == "pairs" or is_alone or kind == "predict"
+  table = classification_tasks.find_table(
     path,
-    classification_tasks.Columns(*columns),
+    find_columns(settings, kind),
     {"auto": None, "yes": True, "no": False}[settings.header],
-    label_required=settings.objective != "pairs" and kind != "predict",
+    label_required=not is_free,
   )
+  if is_alone:  # Each is its own partner, with another dropout.
+    table = table._replace(text_pair=table.text, label=None)
+  return table
 
 
 if __name__ == "__main__":
@@ -221,7 +252,7 @@ def find_set(
       bounds,
     ),
     paths=(path,),
-    source={"table": table._asdict()},
+    source={"table": table._asdict(), "objective": settings.objective},
     read=functools.partial(classification.read_examples, table),
     limit=settings.max_train_examples,
   )
@@ -229,14 +260,18 @@ def find_set(
 
 def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
+  is_of_labels = settings.objective == "labels"
   paths = shared_flags.find_data_files(settings, _ENDINGS)
   sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = embedding_data.split(
-      sets["train"], settings.eval_share, settings.seed
+      sets["train"],
+      settings.eval_share,
+      settings.seed,
+      by_label=is_of_labels,
     )
   labels, problem, answers = (), "features", {}
-  if settings.objective == "labels":
+  if is_of_labels:
     read, problem = sets["train"].examples(), "single_label"
     labels = classification.find_labels(read, problem)
     number = classification.make_label_encoder(labels, problem)
@@ -260,22 +295,27 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
       "temperature": settings.temperature,
     },
     answer_settings=answers,
-    fits_head=bool(labels),
   )
 
 
-def evaluate(run: fine_tuning.Run) -> dict[str, float]:
-  """Scores the vectors of the evaluation data; of labels, fits the head."""
-  data, batch_size = run.data, run.settings.eval_batch_size
-  results = run.predict(data.dev[0], batch_size)
-  if not data.labels:
-    return embedding_data.score(results, run.settings.objective == "pairs")
-  fitted = run.predict(data.dev[-1], batch_size)
-  weights, bias = embedding_data.fit_classifier(fitted, len(data.labels))
+def fit_head(run: fine_tuning.Run) -> None:
+  """Fits the classifier of labels to the vectors as they are now."""
+  data = run.data
+  results = run.predict(data.dev[-1], run.settings.eval_batch_size)
+  weights, bias = embedding_data.fit_classifier(results, len(data.labels))
   run.model.output_weights.assign(weights)
   run.model.output_bias.assign(bias)
-  predicted = (results["vectors"][:, 0] @ weights.T + bias).argmax(-1)
-  return {"accuracy": float(np.mean(results["number"][:, 0] == predicted))}
+
+
+def evaluate(run: fine_tuning.Run) -> dict[str, float]:
+  """Scores the vectors of the evaluation data; of labels, the classifier."""
+  results = run.predict(run.data.dev[0], run.settings.eval_batch_size)
+  if not run.data.labels:
+    return embedding_data.score(results, run.settings.objective == "pairs")
+  weights, bias = run.model.output_weights, run.model.output_bias
+  logits = results["vectors"][:, 0] @ weights.numpy().T + bias.numpy()
+  right = results["number"][:, 0] == logits.argmax(-1)
+  return {"accuracy": float(np.mean(right))}
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
@@ -293,13 +333,14 @@ def main() -> None:
   settings = vectors.follow_start(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
-  settings = check_labels(settings)
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       embedding_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict)
     if settings.do_train:
-      run.train(make_loss(settings), lambda: evaluate(run))
+      # So that every checkpoint has a classifier of its own vectors.
+      fit = functools.partial(fit_head, run) if data.labels else None
+      run.train(make_loss(settings), lambda: evaluate(run), before_save=fit)
     if settings.do_eval:
       scores = evaluate(run)
       if run.is_chief:

@@ -41,10 +41,6 @@ def check(settings: Any, task: classification.ClassificationTask) -> None:
     raise ValueError("--class_weights: a regression has no classes")
   if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
     raise ValueError("--xnli_language needs --task_name=xnli")
-  if task.problem != "multi_label" and settings.label_separator != ",":
-    raise ValueError("--label_separator needs --problem=multi_label")
-  if settings.window_pooling != "mean" and not settings.doc_stride:
-    raise ValueError("--window_pooling=max needs --doc_stride")
   choose_metric(settings, task)  # A ValueError if it is unknown.
 
 
@@ -71,6 +67,7 @@ def find(settings: Any) -> classification.ClassificationTask:
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
   names = ("train_file", "eval_file", "predict_file", "problem")
+  names += ("label_separator", "query_column")
   for name in (*names, *shared_flags.TableSettings.flags_by_name()):
     # A problem may be that of the weights.
     known = (getattr(type(settings), name), getattr(task, name, None))

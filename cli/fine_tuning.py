@@ -66,7 +66,6 @@ class Data(NamedTuple):
   dev: Sequence[Any] = ()  # Training scores the first.
   test: Sequence[Any] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
-  fits_head: bool = False  # Evaluations do: see `model_selection.History`.
   # ... and runs that resume training also with this.
   training_settings: Mapping[str, Any] = types.MappingProxyType({})
   # Predictions depend on this besides the weights and --max_seq_length.
@@ -250,11 +249,13 @@ class Run(training_run.TrainingRun):
     self,
     loss_fn: training_plan.LossFn,
     evaluate: Callable[[], Mapping[str, float]],
+    before_save: Callable[[], None] | None = None,
   ) -> None:
     """Trains or resumes, see `training_run.train`; `evaluate` scores."""
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
     plan = make_plan(self.settings, steps_per_epoch)
+    plan = dataclasses.replace(plan, before_save=before_save)
     self.step, self.score = training_run.train(
       self.settings,
       self.strategy,
@@ -262,7 +263,6 @@ class Run(training_run.TrainingRun):
       plan,
       lambda step: name_for_evaluation(evaluate()),
       self.data.metric,
-      fits_head=self.data.fits_head,
     )
 
   def make_task(

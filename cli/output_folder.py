@@ -111,15 +111,12 @@ def check_evaluations(settings: Any) -> None:
   """Raises a ValueError if flags, or best weights, contradict evaluations."""
   if not settings.do_train or settings.evaluates_in_training:
     return
-  flags = "--eval_every_epochs or --eval_every_steps"
-  if patience := settings.early_stopping_patience:
-    raise ValueError(f"--early_stopping_patience={patience} needs {flags}")
   best = model_selection.best_step(settings.output_dir)
   if best is not None:
     raise ValueError(
       f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
       "would be used instead of those of a training without evaluations: pass "
-      f"{flags}, or move the folder best away"
+      "--eval_every_epochs or --eval_every_steps, or move the folder best away"
     )
 
 

@@ -81,6 +81,12 @@ def group(title: str) -> Callable[..., Any]:
   return declare
 
 
+def narrow(kind: type["Settings"], name: str, *needs: str) -> Any:
+  """Returns the field of a flag of other settings, which here needs others."""
+  flag = kind.flags_by_name()[name]._replace(needs=needs)
+  return dataclasses.field(default=getattr(kind, name), metadata={"flag": flag})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
   """The base class of settings; a field that `group` makes is a flag."""
@@ -131,11 +137,16 @@ class Settings:
     return cls.read(values)
 
   def check_needs(self) -> None:
-    """Raises a ValueError if a flag is given that would have no effect."""
+    """Raises a ValueError if a flag is given that would have no effect.
+
+    Its default is accepted, which says what happens anyway, and so is nothing.
+    """
     for name, flag in self.flags_by_name().items():
       needs = [flag.needs] if isinstance(flag.needs, str) else flag.needs
-      is_given = name in self.given and getattr(self, name) not in ("", None)
-      if is_given and needs and not any(map(self._has, needs)):
+      if not needs:
+        continue
+      is_idle = getattr(self, name) in ("", getattr(type(self), name))
+      if name in self.given and not is_idle and not any(map(self._has, needs)):
         raise ValueError(
           f"--{name} needs {' or '.join(f'--{n}' for n in needs)}"
         )

@@ -29,9 +29,6 @@ TEXT_COLUMN = (
   "default: the input is plain text."
 )
 MOST_STEPS = 10**9  # A year of 30 a second.
-# The names of the files that --data_dir may hold.
-_NAMES = {"train": ["train"], "eval": ["dev", "valid", "val"]}
-_NAMES["predict"] = ["test"]
 _CONFIG = "The bert_config.json of the model: its architecture."
 
 
@@ -330,7 +327,6 @@ class ColumnSettings(program.Settings):
     None, "The column of a second text, if any."
   )
   label_column: str | None = _data(None, "The column of the label.")
-  label_separator: str = _data(",", "Between the labels of one example.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -339,11 +335,6 @@ class TableSettings(ColumnSettings):
 
   id_column: str | None = _data(
     None, "The column of the id that predictions repeat."
-  )
-  query_column: str | None = _data(
-    None,
-    "The column of a query's id: pairs of a query and a text that may answer "
-    "it get the scores of a ranking, too, such as mrr_at_10 and ndcg_at_10.",
   )
   header: str = _data(
     "auto", "Whether files have a header.", choices=("auto", "yes", "no")
@@ -382,7 +373,7 @@ def find_data_files(
   for kind in settings.data_kinds:
     if kind == "predict" and not predicts:
       continue
-    path, names = getattr(settings, f"{kind}_file"), _NAMES[kind]
+    path, names = getattr(settings, f"{kind}_file"), files.SPLITS[kind]
     if path:
       path_checks.check(f"{kind}_file", "file", path)
     elif not folder:

@@ -130,7 +130,6 @@ def train(
   evaluate: Callable[[int], Mapping[str, float]],
   metric: str,
   draws: np.ndarray | None = None,
-  fits_head: bool = False,
 ) -> tuple[int, str]:
   """Trains or resumes by `loop.train`; restores the best weights if any.
 
@@ -148,7 +147,6 @@ def train(
       f"eval_{metric}",
       settings.early_stopping_patience,
       writes=is_chief,
-      fits_head=fits_head,
     )
   step, signal = loop.train(strategy, tasks, plan, evaluate, history, draws)
   if signal:
@@ -162,6 +160,8 @@ def train(
   if is_chief and "keep_checkpoint_max" not in settings.given:
     checkpoints.delete_before(folder, step)
   if best is None:
+    if history and history.results:
+      print(f"weights of step {step}, the last: {history.summary()}")
     return step, ""
   print(f"weights of step {best}; {history.summary()}")
   return best, history.summary()

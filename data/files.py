@@ -58,6 +58,14 @@ def _glob(pattern: str) -> list[str]:
   return sorted(match for match in matches if not os.path.isdir(match))
 
 
+# What a file of --data_dir may be called, by its purpose.
+SPLITS = {
+  "train": ["train"],
+  "eval": ["dev", "valid", "val"],
+  "predict": ["test"],
+}
+
+
 def find_one(
   folder: str, names: Iterable[str], endings: Sequence[str]
 ) -> str | None:

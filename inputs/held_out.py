@@ -32,17 +32,43 @@ def draw(labels: Sequence[Any], share: float, seed: int) -> list[int]:
   return sorted(order[i] for i in np.flatnonzero(np.diff(places)))
 
 
+def draw_of_each(
+  labels: Sequence[Sequence[str]], share: float, seed: int
+) -> list[int]:
+  """Draws about a share of the things of each label, at least one, not all.
+
+  A thing with several labels is drawn only from others with all of them.
+
+  >>> draw_of_each([["a"], ["a"], ["b"], ["b"]], 0.2, seed=1)
+  [0, 2]
+  """
+  members: dict[tuple[str, ...], list[int]] = {}
+  for number, names in enumerate(labels):
+    members.setdefault(tuple(names), []).append(number)
+  random, drawn = np.random.default_rng(seed), []
+  for names, numbers in sorted(members.items()):
+    if len(numbers) == 1 and len(names) == 1:
+      raise ValueError(
+        f"--eval_share={share}: only one text has the label {names[0]!r}: "
+        "expected one to train on and one to evaluate on"
+      )
+    count = min(max(1, round(share * len(numbers))), len(numbers) - 1)
+    drawn += random.permutation(numbers)[:count].tolist()
+  return sorted(drawn)
+
+
 def split(
   data: feature_files.FeatureSet,
   share: float,
   seed: int,
   describe: Callable[[Any], Description],
+  draw: Callable[[Sequence[Any], float, int], list[int]] = draw,
   **others: Any,
 ) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
   """Splits a training set; returns what to train and what to evaluate on.
 
-  Examples with the same second value of `describe` stay together; `others` are
-  fields of the set to evaluate on.
+  Examples with the same second value of `describe` stay together; `draw` takes
+  the labels of all that do; `others` are fields of the set to evaluate on.
   """
   groups: dict[bytes, tuple[list[int], set[str]]] = {}
   for number, example in enumerate(data.read()):

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from data import files, label_files, record_writer, tables
 from inputs import feature_files, held_out
-from tasks import classification, classification_results
+from tasks import classification, classification_results, retrieval_scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +119,34 @@ def make_features(data: ClassificationSet, folder: str) -> None:
     *[f"{without:,} of them have no label"][: bool(without)],
     *[f"{left_out:,} rows without a label are left out"][: bool(left_out)],
   )
+
+
+def check_metric(data: ClassificationSet, metric: str) -> None:
+  """Raises a ValueError if all predictions of a set have the same score.
+
+  It would not say which weights are best.
+  """
+  settings, fault = data.settings, ""
+  encode = classification.make_label_encoder(
+    settings.labels, settings.problem, settings.label_separator
+  )
+  if metric in ("pearson", "spearman", "corr", "matthews_correlation"):
+    if len({encode(example) for example in data.examples()}) < 2:
+      fault = "all examples have the same label"
+  elif metric in ("f1", *retrieval_scores.NAMES):
+    wanted = 0
+    if settings.problem == "single_label":
+      wanted = classification_results.find_positive(settings.labels)
+    found = data.features.counts["label_sums"]
+    if not found[wanted]:
+      fault = f"no example has the label {(*settings.labels, '1')[wanted]}"
+  elif metric.endswith("_f1") and not any(data.features.counts["label_sums"]):
+    fault = "no example has a label"
+  if fault:
+    raise ValueError(
+      f"{', '.join(data.paths)}: {fault}, so --best_metric={metric} is the "
+      "same for all weights: evaluate on others, or choose another score"
+    )
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:

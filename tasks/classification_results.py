@@ -151,7 +151,7 @@ def score(
   if report:
     averages = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
     values = averages | values
-  positive = labels.index(_POSITIVE) if _POSITIVE in labels else 1
+  positive = find_positive(labels)
   if retrieval_scores.NAMES[0] in names:
     order, relevance = predictions, targets
     if report:
@@ -171,6 +171,11 @@ def score(
   original_loss = metrics.mean_of_batch_means(each, batch_size)
   collapsed = metrics.is_collapsed(targets, predictions)
   return Scores(answers, targets, values, original_loss, report, collapsed)
+
+
+def find_positive(labels: Sequence[str]) -> int:
+  """Returns the number of the label that F1 is of, and relevant texts have."""
+  return labels.index(_POSITIVE) if _POSITIVE in labels else 1
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
@@ -231,7 +236,8 @@ def format_seeds(
   """Returns a table of runs that differ in their seeds, and their mean."""
   values = np.array([scores.metrics[metric] for scores in results.values()])
   deviation = values.std(ddof=1) if len(values) > 1 else 0.0
-  best = int(values.argmin() if lower_is_better else values.argmax())
+  order = values if lower_is_better else -values
+  best = int(np.argmin(np.where(np.isnan(order), np.inf, order)))
   rows: dict[str | int, str] = {"seed": metric}
   for seed, scores in results.items():
     note = "  collapsed: one class only" if scores.is_collapsed else ""

@@ -259,34 +259,36 @@ def file_task(
 ) -> classification.ClassificationTask:
   """Makes a task of the user's own files, whose beginnings it reads.
 
-  They are the train, dev and test files of a folder, of which any may be
-  missing, or the given ones. For `columns` and `header`, see `find_table`. With
-  a teacher, a label to train on may be missing; for `skips_unlabelled`, see
-  `classification.Table`.
+  They are the files of a folder with names of `files.SPLITS`, of which any may
+  be missing, or the given ones. For `columns` and `header`, see `find_table`.
+  With a teacher, a label to train on may be missing; for `skips_unlabelled`,
+  see `classification.Table`.
   """
   sets, metrics = {}, _METRICS[problem]
   if columns.query is not None:
     if problem == "multi_label":
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
-  given = {"train": train_file, "dev": eval_file, "test": predict_file}
-  flags = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
-  for name, path in given.items():
+  given = {"train": train_file, "eval": eval_file, "predict": predict_file}
+  for kind, path in given.items():
+    names = files.SPLITS[kind]
     if path:
-      path_checks.check(flags[name], "file", path)
-    path = path or (data_dir and files.find_one(data_dir, [name], _ENDINGS))
+      path_checks.check(f"{kind}_file", "file", path)
+    path = path or (data_dir and files.find_one(data_dir, names, _ENDINGS))
     if path:
-      table = find_table(path, columns, header, label_required=name != "test")
+      is_required = kind != "predict"
+      table = find_table(path, columns, header, label_required=is_required)
       table = table._replace(
         skips_unlabelled=skips_unlabelled,
         empty_is_label=problem == "multi_label",
       )
-      if has_teacher and name == "train" and problem != "multi_label":
+      if has_teacher and kind == "train" and problem != "multi_label":
         table = table._replace(label_required=bool(skips_unlabelled))
-      sets[name] = ((name, table),)
+      sets[kind] = ((names[0], table),)
   if not sets:
+    names = ", ".join(itertools.chain(*files.SPLITS.values()))
     raise ValueError(
-      f"--data_dir={data_dir or ''}: no train, dev or test file there; expected"
+      f"--data_dir={data_dir or ''}: no file of {names} there; expected"
       f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
       f" without .gz or .xz after it; {files.describe_missing(data_dir or '')}"
     )
@@ -295,8 +297,8 @@ def file_task(
     labels=(),
     problem=problem,
     train=tuple(table for _, table in sets.get("train", ())),
-    dev=sets.get("dev", ()),
-    test=sets.get("test", ()),
+    dev=sets.get("eval", ()),
+    test=sets.get("predict", ()),
     metrics=metrics,
   )
 

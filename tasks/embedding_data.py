@@ -19,6 +19,9 @@ from tasks import metrics, retrieval_scores
 
 _PAIR_METRICS = ("spearman", "pearson")
 _PARTNERS = 20  # How many of either kind are drawn for a text.
+# A logistic regression is fitted when no derivative exceeds this.
+_FLAT = 1e-5
+_MOST_UPDATES = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +38,7 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   A row has input_ids, input_mask and segment_ids, int64 [T, max_seq_length],
   padded with 0; text_ids, int64 [T, 2], equal for texts of equal tokens; and
   number, float [1], 1 if there is no number. A ValueError says that an example
-  is wrong, or that a set to train on has no differences.
+  is wrong, or that a set to train or evaluate on has no differences.
   """
   counts: dict[str, Any] = {"cut": 0}
   rows = _make_rows(data, counts)
@@ -50,13 +53,15 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   )
   feature_files.print_summary(
     features,
-    f"{data.kind}: {len(features):,} examples, {counts['texts']} text(s) each, "
+    f"{data.kind}{data.suffix}: {len(features):,} examples, "
+    f"{counts['texts']} text(s) each, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
     f"{counts['cut']:,} truncated to --max_seq_length={length}",
   )
-  if data.kind == "train" and "fault" in counts:
-    paths = ", ".join(data.paths)
-    raise ValueError(f"{paths}: {counts['fault']}: there is nothing to learn")
+  if "fault" in counts:
+    paths, fault = ", ".join(data.paths), counts["fault"]
+    purpose = "learn" if data.kind == "train" else "evaluate on"
+    raise ValueError(f"{paths}: {fault}: there is nothing to {purpose}")
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
@@ -86,8 +91,20 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       number=record_writer.float_feature([number]),
     )
     yield feature_files.Row(serialized, max(map(len, ids)), index)
-  if len(different) < 2:
-    counts["fault"] = f"all {'scores' if bounds else 'texts to find'} are equal"
+  if fault := _find_fault(data, different):
+    counts["fault"] = fault
+
+
+def _find_fault(data, different) -> str:
+  """Says why all scores or texts of a set are as good as any others."""
+  objective, bounds = data.source["objective"], data.settings.bounds
+  if data.kind == "predict" or objective == "labels":
+    return ""
+  if data.kind == "eval" and objective == "pairs":
+    return "" if different - {0.0} else "no text is relevant: all scores are 0"
+  if len(different) > 1:
+    return ""
+  return f"all {'scores' if bounds else 'texts to find'} are equal"
 
 
 def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
@@ -105,10 +122,22 @@ def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
   return value
 
 
-# Holds out examples; those of one first text are in one part only.
-split = functools.partial(
-  held_out.split, describe=lambda example: ([""], example.text_a)
-)
+def split(
+  data: feature_files.FeatureSet, share: float, seed: int, by_label: bool
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out examples; those of one first text are in one part only.
+
+  By label, both parts have every label: a ValueError if it has one text.
+  """
+  if not by_label:
+    return held_out.split(data, share, seed, lambda e: ([""], e.text_a))
+  return held_out.split(
+    data,
+    share,
+    seed,
+    lambda e: ([str(e.label)], e.text_a),
+    draw=held_out.draw_of_each,
+  )
 
 
 def draw_pairs(
@@ -146,33 +175,73 @@ def draw_pairs(
       source={**data.source, "labels": list(labels)},
       read=functools.partial(number, data.read),
     )
-  fit = sets["fit"] = dataclasses.replace(sets["train"], kind="fit")
+  fit = sets["fit"] = dataclasses.replace(sets["train"], suffix="_fit")
   source = {**fit.source, "partners": _PARTNERS, "seed": seed}
-  drawn = {"kind": "train", "read": draw, "limit": None, "numbers": None}
+  drawn = {"suffix": "", "read": draw, "limit": None, "numbers": None}
   sets["train"] = dataclasses.replace(fit, source=source, **drawn)
 
 
 def fit_classifier(
   results: Mapping[str, np.ndarray], count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Fits a logistic regression, regularised as scikit-learn's default is.
+  """Fits the logistic regression that is scikit-learn's default.
 
-  Takes vectors [N, 1, H], whose mean length is made 1, and labels as "number";
-  returns weights [count, H] and bias [count]. By Nesterov's gradient descent.
+  It minimises the sum of the cross entropies and half the squared weights, but
+  not of the bias, by Newton's method. Takes vectors [N, 1, H], and labels as
+  "number"; returns weights [count, H] and bias [count].
   """
   vectors = results["vectors"][:, 0].astype(np.float64)
   targets = np.eye(count)[results["number"][:, 0].astype(int)]
-  size = np.linalg.norm(vectors, axis=-1).mean()
-  inputs = np.pad(vectors / size, ((0, 0), (0, 1)), constant_values=1.0)
-  # Above the second derivative, which is between 1 and this.
-  bound = 1 + 0.5 * np.linalg.norm(inputs, 2) ** 2
-  momentum = (bound**0.5 - 1) / (bound**0.5 + 1)
-  weights = ahead = np.zeros((count, inputs.shape[-1]))
-  for _ in range(1000):
-    errors = metrics.softmax(inputs @ ahead.T) - targets
-    before, weights = weights, ahead - (errors.T @ inputs + ahead) / bound
-    ahead = weights + momentum * (weights - before)
-  return weights[:, :-1] / size, weights[:, -1]
+  inputs = np.pad(vectors, ((0, 0), (0, 1)), constant_values=1.0)
+  # Of two labels scikit-learn has one vector of weights: the difference of
+  # ours, which are each other's negative, so theirs count half of it.
+  penalties = np.full(inputs.shape[-1], 2.0 if count == 2 else 1.0)
+  penalties[-1] = 0.0
+
+  def compute_cost(weights):
+    logits = inputs @ weights.T
+    logits -= logits.max(-1, keepdims=True)
+    right = np.sum(logits * targets)
+    logits = np.log(np.exp(logits).sum(-1))
+    return logits.sum() - right + np.sum(penalties * weights**2) / 2
+
+  weights = np.zeros((count, inputs.shape[-1]))
+  for _ in range(_MOST_UPDATES):
+    shares = metrics.softmax(inputs @ weights.T)
+    slope = (shares - targets).T @ inputs + penalties * weights
+    if np.abs(slope).max() < _FLAT:
+      break
+
+    def bend(direction, shares=shares):  # The second derivatives times it.
+      change = inputs @ direction.T
+      change = shares * (change - (shares * change).sum(-1, keepdims=True))
+      return change.T @ inputs + penalties * direction
+
+    step = _solve(bend, -slope)
+    cost, fall = compute_cost(weights), np.sum(slope * step)
+    # Far from the minimum, a whole step may lead uphill.
+    while compute_cost(weights + step) > cost + 1e-4 * fall and fall < -1e-9:
+      step, fall = step / 2, fall / 2
+    weights = weights + step
+  return weights[:, :-1], weights[:, -1]
+
+
+def _solve(
+  product: Callable[[np.ndarray], np.ndarray], target: np.ndarray
+) -> np.ndarray:
+  """Solves product(x) = target about, by conjugate gradients."""
+  found, rest, direction = np.zeros_like(target), target, target
+  size = np.sum(rest**2)
+  goal = size * min(0.25, size**0.5)  # Closer, the closer the minimum is.
+  for _ in range(_MOST_UPDATES):
+    if size <= goal:
+      break
+    image = product(direction)
+    length = size / np.sum(direction * image)
+    found, rest = found + length * direction, rest - length * image
+    before, size = size, np.sum(rest**2)
+    direction = rest + size / before * direction
+  return found
 
 
 def score(

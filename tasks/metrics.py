@@ -2,7 +2,9 @@
 
 Shapes: N examples, at least one; L labels. `labels` are the true ones: int [N],
 as `predictions` are, or 0 or 1 [N, L] for several labels an example. An
-undefined ratio, such as the precision of a label never predicted, is 0.
+undefined ratio, such as the precision of a label never predicted, is 0, as in
+scikit-learn, and so is Matthews' correlation, as in GLUE; other correlations
+are NaN, which `model_selection.History` never prefers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,10 +83,13 @@ def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
-  """Computes Pearson's correlation of two [N]; 0 if one of them is constant."""
+  """Computes Pearson's correlation of two [N]; NaN if one is constant.
+
+  Then it is not defined, and 0 would be better than a real one below it.
+  """
   x, y = _center(x), _center(y)
   product = (x @ x) * (y @ y)
-  return float(np.clip(x @ y / np.sqrt(product), -1, 1)) if product else 0.0
+  return float(np.clip(x @ y / np.sqrt(product), -1, 1)) if product else np.nan
 
 
 def _center(values: np.ndarray) -> np.ndarray:
@@ -337,7 +342,9 @@ def write_metrics(
 ) -> None:
   """Writes scores, and others as JSON values, to <kind>_metrics.json."""
   path = os.path.join(folder, f"{kind}_metrics.json")
-  files.write_json(path, {"metrics": scores, **others})
+  # JSON has no NaN.
+  known = {n: None if math.isnan(v) else v for n, v in scores.items()}
+  files.write_json(path, {"metrics": known, **others})
   listing = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
   print(f"wrote {path}: {listing}")
 

@@ -48,7 +48,7 @@ def ndcg(ranking: Ranking) -> float:
 
 
 def average(rankings: Iterable[Ranking]) -> dict[str, float]:
-  """Averages the scores of queries, by NAMES; those of no query are 0.
+  """Averages the scores of queries, by NAMES; those of no query are NaN.
 
   MRR counts 1 / the rank of the first relevant document, recall@k the share of
   the relevant ones among the first k. Queries without a relevant document do
@@ -60,7 +60,7 @@ def average(rankings: Iterable[Ranking]) -> dict[str, float]:
       first = ranking.ranks.min()
       recalls = [np.mean(ranking.ranks <= k) for k in RECALLS]
       rows.append([(first <= 10) / first, *recalls, ndcg(ranking)])
-  means = np.mean(rows, 0) if rows else np.zeros(len(NAMES))
+  means = np.mean(rows, 0) if rows else np.full(len(NAMES), np.nan)
   return dict(zip(NAMES, means.tolist(), strict=True))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import paths
 import program_flags
+import run_classifier
 import tiny
 from weights import checkpoints
 
@@ -411,7 +412,7 @@ WRONG_FLAGS = [
   ({"class_weights": "1,inf"}, "--class_weights=1,inf"),
   ({"class_weights": "nan,1"}, "--class_weights=nan,1"),
   ({**REGRESSION, "class_weights": "balanced"}, "--class_weights: a regress"),
-  ({"window_pooling": "max"}, "=max needs --doc_stride"),
+  ({"window_pooling": "max"}, "--window_pooling needs --doc_stride"),
   ({"seeds": "1,2,01"}, "--seeds=1,2,01: expected different"),
   ({"seeds": "1,x"}, "--seeds=1,x: expected different"),
   ({"train_batch_size": 4096}, "lower --train_batch_size=4096"),
@@ -431,7 +432,7 @@ WRONG_FLAGS = [
   ),
   ({"label_separator": ";"}, "--label_separator needs --problem=multi_label"),
   ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
-  ({"early_stopping_patience": 3}, "_patience needs --eval_every_epochs or"),
+  ({"early_stopping_patience": 3}, "_patience needs --eval_every_epochs or -"),
   ({"eval_every_steps": 3, "eval_every_epochs": 1}, "_epochs: pass only one"),
   ({"config": {"vocab_size": 5}}, "they are of different models"),
   ({"num_train_epochs": 1e300}, "--num_train_epochs=1e+300: 1e+300 is not "),
@@ -553,3 +554,54 @@ def test_the_original_command_line_gives_the_original_files(
     np.loadtxt(expected / "test_results.tsv"),
     rtol=1e-4,
   )
+
+
+@pytest.mark.parametrize("problem", ["single_label", "multi_label"])
+def test_only_the_ratios_of_class_weights_count(problem):
+  """Two examples, whose labels have the weights 1 and 3, or 2 and 6."""
+  logits = np.float32([[2.0, 0.0], [1.0, -1.0]])
+  labels = [[1, 0], [1, 1]] if problem == "multi_label" else [[0], [1]]
+  features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"))
+  features |= {"label_ids": np.array(labels), "is_real_example": np.ones(2)}
+
+  def loss(*weights):
+    losses = run_classifier.loss_fn(
+      lambda *inputs: logits, features, None, problem, np.float32(weights)
+    )
+    total, weight = losses["classification_loss"]
+    return float(total / weight)
+
+  def softplus(x):
+    return np.log1p(np.exp(x))
+
+  # -log(sigmoid(x)) is softplus(-x); of two logits, x is their difference.
+  if problem == "multi_label":
+    rows = [softplus(-2) + 3 * softplus(0), softplus(-1) + 3 * softplus(1)]
+    expected = sum(rows) / (4 * 2)
+  else:
+    expected = (softplus(-2) + 3 * softplus(2)) / 4
+  assert loss(1, 3) == pytest.approx(expected)
+  assert loss(2, 6) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+  ("flags", "lines", "message"),
+  [
+    ({"problem": "regression"}, ["good\t1", "bad\t1"], "the same label, so"),
+    (
+      {"query_column": "text", "best_metric": "mrr_at_10"},
+      ["good\t0", "bad\t0"],
+      "no example has the label 1, so --best_metric=mrr_at_10 is the same",
+    ),
+  ],
+)
+def test_an_evaluation_that_cannot_choose_is_refused(
+  flags, lines, message, tmp_path
+):
+  rows = ["good\t1", "bad\t0", "fine\t1", "poor\t0"]
+  (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows, ""]))
+  (tmp_path / "val.tsv").write_text("\n".join(["text\tlabel", *lines, ""]))
+  flags = {"data_dir": tmp_path, "do_train": True, **flags}
+  flags |= {"eval_every_steps": 1, "train_batch_size": 2}
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  program_flags.assert_refused(result, message)

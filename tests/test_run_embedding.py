@@ -13,7 +13,7 @@ import paths
 import program_flags
 import run_classifier
 import run_embedding
-from tasks import embedding_data
+from tasks import embedding_data, metrics
 import tiny
 import tiny_models
 from weights import checkpoints
@@ -188,6 +188,33 @@ def test_scores_are_learned_and_cosines_predicted(tmp_path):
   assert min(found[0], found[3]) > max(found[1], found[2])
 
 
+def test_sentences_are_those_of_a_column_below_the_header(tmp_path, capsys):
+  tiny.write_model(tmp_path, DROPOUT)
+  rows = [f"{n}\t{tiny.make_text(n, tiny.GOOD)} {n}" for n in range(16)]
+  train = write(tmp_path, "train.tsv", "id\tbody", *rows)
+  flags = {**TRAINING, "objective": "sentences", "num_train_epochs": 1}
+  run(tmp_path, **flags, train_file=train, text_column="body")
+  assert "train: 16 examples, 2 text(s) each, " in capsys.readouterr().out
+  features = tmp_path / "out" / "train.tf_record"
+  record = next(iter(tf.data.TFRecordDataset(str(features)))).numpy()
+  ids = tf.train.Example.FromString(record).features.feature["input_ids"]
+  words = [tiny.VOCABULARY[i] for i in ids.int64_list.value if i > 0]
+  first = [*tiny.make_text(0, tiny.GOOD).split(), "[UNK]"]
+  assert words == 2 * ["[CLS]", *first, "[SEP]"]
+
+
+def test_predictions_repeat_ids_and_take_no_third_column(tmp_path):
+  tiny.write_model(tmp_path)
+  train = tiny.write_partners(tmp_path / "train.tsv", range(16))
+  lines = ["good\tbad\tx1", "film\tplot\tx2"]
+  flags = {"predict_file": write(tmp_path, "test.tsv", *lines)}
+  flags |= {"train_file": train, "do_predict": True, "num_train_epochs": 1}
+  run(tmp_path, **{**TRAINING, **flags}, id_column=2)
+  with open(tmp_path / "out" / "predictions.tsv", newline="") as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  assert [row["id"] for row in rows] == ["x1", "x2"]
+
+
 def test_sentences_move_apart(tmp_path, capsys):
   """Evaluated on pairs with a score, with the training's own settings."""
   tiny.write_model(tmp_path, DROPOUT)
@@ -347,9 +374,74 @@ def test_few_labels_make_a_classifier(tmp_path):
   )
 
 
+def test_the_classifier_is_that_of_scikit_learn():
+  """Where its solver ends at the minimum, which its default only approaches."""
+  models = pytest.importorskip("sklearn.linear_model")
+  random = np.random.default_rng(0)
+  for labels, size in ((2, 0.1), (2, 5.0), (5, 1.0), (20, 3.0)):
+    numbers = np.arange(60) % labels
+    numbers[labels:][random.random(60 - labels) < 0.3] = 0  # Not even.
+    vectors = random.normal(size=(labels, 16))[numbers] + 1.0
+    vectors = size * (vectors + random.normal(size=vectors.shape))
+    results = {"vectors": vectors[:, None], "number": numbers[:, None]}
+    weights, bias = embedding_data.fit_classifier(results, labels)
+    found = metrics.softmax(vectors @ weights.T + bias)
+    theirs = models.LogisticRegression(tol=1e-8, max_iter=10000)
+    expected = theirs.fit(vectors, numbers).predict_proba(vectors)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_every_checkpoint_has_a_classifier_of_its_vectors(tmp_path):
+  """That of a stopped run, too, and of one that is not evaluated."""
+  tiny.write_model(tmp_path)
+  tiny.write_tsv(tmp_path / "train.tsv", range(48))
+  flags = {**TRAINING, "data_dir": tmp_path, "objective": "labels"}
+  flags |= {"num_train_epochs": 0.1, "save_checkpoints_steps": 8}
+  run(tmp_path, **flags)
+  assert not (tmp_path / "out" / "best").exists()
+  tiny.write_tsv(tmp_path / "dev.tsv", range(48, 88))
+  later = {"task_name": "file", "do_eval": True, "max_seq_length": 16}
+  later |= {"eval_file": tmp_path / "dev.tsv", "output_dir": tmp_path / "later"}
+  for name in ("model.ckpt-8", "model.ckpt-16"):
+    shutil.rmtree(tmp_path / "later", ignore_errors=True)
+    program_flags.run_main(
+      run_classifier,
+      run_classifier.ClassifierSettings,
+      model=tmp_path / "out",
+      init_checkpoint=tmp_path / "out" / name,
+      **later,
+    )
+    assert tiny.read_results(tmp_path / "later")["eval_accuracy"] > 0.7, name
+
+
+def test_texts_of_every_label_are_trained_on_and_held_out(tmp_path, capsys):
+  tiny.write_model(tmp_path)
+  lines = [f"{tiny.make_text(n, tiny.GOOD)} {n}\tl{n % 9}" for n in range(18)]
+  train = write(tmp_path, "train.tsv", "text\tlabel", *lines)
+  flags = {**TRAINING, "train_file": train, "eval_share": 0.2}
+  flags |= {"objective": "labels", "num_train_epochs": 0.03, "do_eval": True}
+  run(tmp_path, **flags)
+  output = capsys.readouterr().out
+  assert "train_fit: 9 examples" in output and "eval: 9 examples" in output
+  held = (tmp_path / "out" / "held_out.jsonl").read_text().splitlines()
+  labels = {json.loads(line)["label"] for line in held}
+  assert labels == set(map(str, range(9)))
+
+
+def test_training_on_labels_can_be_limited(tmp_path, capsys):
+  tiny.write_model(tmp_path)
+  lines = ["good\ta", "bad\tb", "film\ta", "plot\tb", "cast\tc"]
+  train = write(tmp_path, "train.tsv", "text\tlabel", *lines)
+  flags = {**TRAINING, "train_file": train, "max_train_examples": 4}
+  run(tmp_path, **flags, objective="labels")
+  output = capsys.readouterr().out
+  assert "train_fit: 4 examples" in output and "train: 160 exam" in output
+  assert (tmp_path / "out" / "labels.txt").read_text().split() == ["a", "b"]
+
+
 @pytest.mark.parametrize("lacks_best", [False, True])
 def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
-  """To the same bytes, though evaluations fit the head, after a checkpoint."""
+  """To the same bytes, though the head is fitted at every checkpoint."""
   tiny.write_tsv(tmp_path / "train.tsv", range(16))
   tiny.write_tsv(tmp_path / "dev.tsv", range(48, 60))
   flags = {"data_dir": tmp_path, "objective": "labels", "do_eval": True}
@@ -373,10 +465,56 @@ def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
 
 
 @pytest.mark.parametrize(
+  ("objective", "lines", "message"),
+  [
+    ("scores", ["a\tfilm\t5", "the\tcast\t5"], "all scores are equal"),
+    ("sentences", ["a\tfilm\t5", "the\tcast\t5"], "all scores are equal"),
+    ("pairs", ["a\tfilm\t0", "the\tcast\t0"], "no text is relevant"),
+  ],
+)
+def test_a_file_that_gives_no_score_is_refused(
+  objective, lines, message, tmp_path
+):
+  train = write(tmp_path, "train.tsv", "a\tfilm\t5", "the\tcast\t1")
+  if objective == "sentences":
+    train = write(tmp_path, "train.txt", "a", "film")
+  flags = {"train_file": train, "eval_file": write(tmp_path, "dev.tsv", *lines)}
+  flags |= {"objective": objective, "eval_every_steps": 2}
+  refuse(tmp_path, f"dev.tsv: {message}", config=DROPOUT, **flags)
+  assert not (tmp_path / "out" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+  ("objective", "flag", "value"),
+  [
+    ("sentences", "eval_share", 0.2),
+    ("labels", "id_column", "id"),
+    ("labels", "text_pair_column", 1),
+    ("labels", "max_score", 2),
+  ],
+)
+def test_a_flag_of_another_objective_is_refused(
+  objective, flag, value, tmp_path
+):
+  message = f"--{flag} needs --objective=pairs or"
+  refuse(tmp_path, message, objective=objective, **{flag: value})
+
+
+@pytest.mark.parametrize(
   ("flags", "lines", "message"),
   [
     ({}, ["a\tx", "film\tx"], "two labels or more, found only x"),
     ({"do_predict": True}, ["a\tx", "film\ty"], "pass --do_train=true alone"),
+    (
+      {"do_train": False, "do_eval": True},
+      ["a\tx", "film\ty"],
+      "pass --do_train=true alone",
+    ),
+    (
+      {"eval_share": 0.5},
+      ["a\tx", "film\tx", "cast\ty"],
+      "only one text has the label 'y'",
+    ),
   ],
 )
 def test_labels_that_are_refused(flags, lines, message, tmp_path):

@@ -269,6 +269,8 @@ def _check_workers(strategy, tasks, plan, saved, step):
 
 def _save(strategy, plan, step, saved):
   """Saves a step whose values are all finite; only one worker writes."""
+  if plan.before_save:
+    plan.before_save()
   for name, variable in saved.items():
     if not _is_finite(variable):
       raise ValueError(

@@ -31,8 +31,6 @@ class History:
   Args:
     patience: evaluations in a row without a better score; 0 never stops.
     writes: whether to write scores and weights: one of several workers does.
-    fits_head: whether an evaluation also sets weights, which the checkpoint
-      before it lacks: a run that resumes there evaluates once more.
   """
 
   def __init__(
@@ -41,10 +39,9 @@ class History:
     metric: str,
     patience: int = 0,
     writes: bool = True,
-    fits_head: bool = False,
   ):
     self.folder, self.metric, self.patience = folder, metric, patience
-    self.writes, self.fits_head = writes, fits_head
+    self.writes = writes
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
     # Scores by step.
     self.results = self._read() if files.exists(self._path) else {}
@@ -112,8 +109,6 @@ class History:
     """
     if step not in self.results:
       self.add(step, evaluate(step))
-    elif self.fits_head:
-      evaluate(step)
     is_best = self.best == step
     if self.writes and is_best and not _is_complete(self.folder, step):
       folder = _best_folder(self.folder)

@@ -51,6 +51,8 @@ class TrainingPlan:
   recompute: bool = False  # Layers of model.bert: training/memory.py.
   max_seq_length: int = 0  # To estimate model.bert's memory; 0: no.
   phase: Phase | None = None  # None: the run has one phase.
+  # Sets weights that updates do not, such as those of a fitted classifier.
+  before_save: Callable[[], None] | None = None
   # Takes the step, and the means of so many steps up to it; may warn.
   watch: Callable[[int, int, Mapping[str, float]], str] | None = None
 

@@ -309,14 +309,22 @@ def test_files_that_are_given_come_first(write):
   assert task.test[0][1] == task.train[0]._replace(label_required=False)
 
 
+@pytest.mark.parametrize("name", ["dev", "valid", "val"])
+def test_files_to_evaluate_on_have_several_names(name, write):
+  write("data/train.tsv", "text\tlabel\na\tx\nb\ty\n")
+  write(f"data/{name}.tsv", "text\tlabel\na\tx\n")
+  [(of_set, table)] = classification_tasks.file_task("data").dev
+  assert (of_set, table.path) == ("dev", f"data/{name}.tsv")
+
+
 def test_a_folder_without_files_is_refused(write):
   write("data/train.doc", "")
   with pytest.raises(ValueError) as error:
     classification_tasks.file_task("data")
   assert str(error.value) == (
-    "--data_dir=data: no train, dev or test file there; expected a name such as"
-    " train.tsv, ending in .tsv, .csv, .jsonl, .json, with or without .gz or "
-    ".xz after it; it holds train.doc"
+    "--data_dir=data: no file of train, dev, valid, val, test there; expected "
+    "a name such as train.tsv, ending in .tsv, .csv, .jsonl, .json, with or "
+    "without .gz or .xz after it; it holds train.doc"
   )
 
 
