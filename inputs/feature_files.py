@@ -138,7 +138,8 @@ class FeatureSet:
     """Says what lower-casing strips from the first texts, if it does."""
     vocab_file, lowers = self.settings.vocab_file, self.settings.do_lower_case
     if vocabulary_table.strips_marks(vocab_file, lowers):
-      lost_letters.report(_texts_of(self.read()), ", ".join(self.paths))
+      texts = _texts_of(self.select(self.read()))
+      lost_letters.report(texts, ", ".join(self.paths))
 
   @property
   def is_labelled(self) -> bool:

@@ -397,6 +397,7 @@ def test_every_checkpoint_has_a_classifier_of_its_vectors(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(48))
   flags = {**TRAINING, "data_dir": tmp_path, "objective": "labels"}
   flags |= {"num_train_epochs": 0.1, "save_checkpoints_steps": 8}
+  flags["keep_checkpoint_max"] = 5
   run(tmp_path, **flags)
   assert not (tmp_path / "out" / "best").exists()
   tiny.write_tsv(tmp_path / "dev.tsv", range(48, 88))
