@@ -193,8 +193,8 @@ def fit_classifier(
   vectors = results["vectors"][:, 0].astype(np.float64)
   targets = np.eye(count)[results["number"][:, 0].astype(int)]
   inputs = np.pad(vectors, ((0, 0), (0, 1)), constant_values=1.0)
-  # Of two labels scikit-learn has one vector of weights: the difference of
-  # ours, which are each other's negative, so theirs count half of it.
+  # For two labels scikit-learn has one vector of weights: the difference of
+  # ours, which are each other's negative. Half its square is twice ours.
   penalties = np.full(inputs.shape[-1], 2.0 if count == 2 else 1.0)
   penalties[-1] = 0.0
 
