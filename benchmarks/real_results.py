@@ -163,7 +163,7 @@ class Trainings(NamedTuple):
       "dev": [score / task.unit for score in epochs],
       "test": test,
       **json.loads((folder / "timing.json").read_text()),
-      "processor": contest.processor(),
+      "processor": contest.describe_machine(),
     }
 
   def choose(self, rates: list[float], seed: int) -> float:
@@ -231,7 +231,7 @@ def main() -> None:
   )
   options = parser.parse_args()
   options.weights = options.weights.resolve()
-  print(f"on {contest.processor()}")
+  print(f"on {contest.describe_machine()}")
   heads = ["task", "score", "by", "rate", "dev", "test"]
   heads += ["seconds", "core-seconds", "beside", "others"]
   transfer.start_table(options, heads, WRITERS)

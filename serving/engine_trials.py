@@ -6,14 +6,12 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import pathlib
-import re
 import time
 from typing import Any
 
 import numpy as np
 
-from data import files, progress, tables
+from data import files, processor, progress, tables
 from serving import answer_maker
 
 FILE = "engines.json"  # Beside the export: the fastest one, by processor.
@@ -43,7 +41,7 @@ def find_fastest(
   """Returns the name of the fastest engine; FILE keeps it."""
   names = [name for name in PACKAGES if importlib.util.find_spec(name)]
   versions = [f"{name} {importlib.metadata.version(name)}" for name in names]
-  key = ", ".join([_processor(), *versions])
+  key = ", ".join([processor.describe(), *versions])
   path = os.path.join(folder, FILE)
   known = _read_known(path)
   if known.get(key) not in names:
@@ -64,14 +62,6 @@ def _read_known(path):
     progress.note(f"note: {error}; the engines are tried again")
     return {}
   return known
-
-
-def _processor():
-  with contextlib.suppress(OSError):
-    text = pathlib.Path("/proc/cpuinfo").read_text()
-    parts = re.findall(r"(?m)^(?:model name|cpu family|model)\s*: (.*)", text)
-    return " ".join(parts[:3])  # Several generations share a name.
-  return ""
 
 
 def _time(engine, ids):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import any_model
+from data import processor
 from encoders import compiled
 import modeling
 import optimization
@@ -126,10 +127,28 @@ def graph_operations(function, *inputs):
 
 def test_activation_is_merged_into_the_product():
   """Another name scope would undo it, with no other sign."""
+  if not processor.merges_gelu():
+    pytest.skip("this processor has no such product: see the next test")
   layer = compiled.Intermediate(CONFIG)
   layer.build()
   kinds = graph_operations(lambda rows: layer(rows), tf.ones([4, 8]))
   assert "_FusedMatMul" in kinds and "Tanh" not in kinds
+
+
+@pytest.mark.parametrize(
+  ("name", "is_island"), [("gelu", True), ("gelu_erf", False), ("relu", False)]
+)
+def test_gelu_is_an_island_where_no_product_takes_it(
+  name, is_island, monkeypatch
+):
+  monkeypatch.setenv(processor.LIMIT, "AVX2")
+  layer = compiled.Intermediate(dataclasses.replace(CONFIG, hidden_act=name))
+  layer.build()
+  rows = tf.cos(tf.reshape(tf.range(32.0), [4, 8]))
+  kinds = graph_operations(lambda rows: layer(rows), rows)
+  assert any("PartitionedCall" in kind for kind in kinds) is is_island
+  expected = modeling.ACTIVATIONS[name](rows @ layer.dense.kernel)
+  np.testing.assert_allclose(layer(rows), expected, rtol=0, atol=1e-6)
 
 
 def test_bfloat16_products_are_not_merged():
