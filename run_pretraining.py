@@ -86,6 +86,7 @@ def main() -> None:
   settings.check_needs()
   vocabulary = find_vocabulary(settings)
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
+  settings = devices.choose_precision(settings)
   strategy = devices.make_strategy(settings)
   config = model_folder.read_config(settings)
   config = model_folder.fit_vocabulary(settings, config)

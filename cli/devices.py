@@ -4,16 +4,17 @@ import dataclasses
 import glob
 import os
 import shutil
-from typing import Any
+from typing import Any, TypeVar
 
 from cli import program
-from data import progress, remote
+from data import processor, progress, remote
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
 _HOST_FLAGS |= {"teacher", "init_layers_from"}
 _TPU = ("use_tpu=true", "distribution=tpu")
 _devices = program.group("Devices")
+_Settings = TypeVar("_Settings", bound="DeviceSettings")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,10 @@ class DeviceSettings(program.Settings):
   )
   precision: str = _devices(
     "float32",
-    "What matrix products compute in; the rest is float32 in both.",
-    choices=("float32", "bfloat16"),
+    "What matrix products compute in; the rest is float32 always. auto: "
+    "bfloat16 where the device has products of it (AVX512_BF16, AMX, GPUs "
+    "since 2020, TPUs), else float32; a training that resumes keeps its own.",
+    choices=("float32", "bfloat16", "auto"),
   )
   deterministic: bool = _devices(
     True, "On GPUs: whether every run gives the same bits, as on CPUs; slower."
@@ -63,7 +66,8 @@ class DeviceSettings(program.Settings):
 
   @property
   def compute_dtype(self) -> str:
-    """The Keras dtype policy of --precision."""
+    """The Keras dtype policy of --precision, which `choose_precision` chose."""
+    assert self.precision != "auto"
     return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
   @property
@@ -71,7 +75,8 @@ class DeviceSettings(program.Settings):
     """Whether the process only predicts, with products that gain from it."""
     is_plain = self.distribution == "default" and not uses_tpu(self)
     trains = getattr(self, "do_train", False)
-    return is_plain and self.precision == "bfloat16" and not trains
+    gains = self.precision != "float32" and processor.multiplies_bfloat16()
+    return is_plain and gains and not trains
 
   def flags_of_workers(self) -> dict[str, Any]:
     """Returns the flags that must be equal on all workers: all but paths."""
@@ -80,6 +85,39 @@ class DeviceSettings(program.Settings):
       for name, value in self.flag_values().items()
       if name not in _HOST_FLAGS and not name.endswith(("_dir", "_file"))
     }
+
+
+def choose_precision(settings: _Settings) -> _Settings:
+  """Replaces --precision=auto; call it before the strategy is made.
+
+  A training that resumes on another machine keeps the precision that its
+  folder records, for its updates would change in the middle.
+  """
+  if settings.precision != "auto":
+    return settings
+  precision = "bfloat16" if _multiplies_bfloat16(settings) else "float32"
+  if getattr(settings, "do_train", False):
+    from training import same_run
+
+    seeds = getattr(settings, "seeds", ())
+    folders = [os.path.join(settings.output_dir, f"seed-{n}") for n in seeds]
+    for folder in folders or [settings.output_dir]:
+      if found := same_run.read_precision(folder):
+        precision, path = found
+        progress.note(f"--precision={precision}, as {path} says")
+        break
+  return dataclasses.replace(settings, precision=precision)
+
+
+def _multiplies_bfloat16(settings) -> bool:
+  """Returns whether the device has products of bfloat16."""
+  import tensorflow as tf
+
+  gpus = tf.config.list_physical_devices("GPU")
+  if uses_tpu(settings) or not gpus:
+    return uses_tpu(settings) or processor.multiplies_bfloat16()
+  details = tf.config.experimental.get_device_details(gpus[0])
+  return details.get("compute_capability", (0, 0)) >= (8, 0)
 
 
 def uses_tpu(settings: DeviceSettings) -> bool:
@@ -117,6 +155,11 @@ def make_strategy(settings: DeviceSettings, says_so: bool = True):
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies log every step.
+  if settings.precision == "bfloat16" and not _multiplies_bfloat16(settings):
+    progress.note(
+      "note: --precision=bfloat16 is slower than float32 here, for the device "
+      "has no products of bfloat16; --precision=auto chooses"
+    )
   strategy = _make_strategy(tf, settings)
   tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
   if tf.config.list_logical_devices("GPU"):

@@ -90,7 +90,7 @@ def read_settings(kind: type[_Settings]) -> _Settings:
   are not given have the values that are recorded there. A ValueError says that
   --model or the weights contradict them.
   """
-  settings = model_folder.find_files(kind.read())
+  settings = devices.choose_precision(model_folder.find_files(kind.read()))
   if not settings.do_train:
     settings = _follow_training(settings)
   settings.check_needs()

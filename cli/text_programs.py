@@ -51,6 +51,7 @@ def open_model(
 ) -> TextModel:
   """Makes the model of the flags and loads its weights, before any tensor."""
   devices.check_tpu_paths(settings)
+  settings = devices.choose_precision(settings)
   strategy = devices.make_strategy(settings, says_so=False)
   config = model_folder.read_checked_config(settings)
   tokenizer = vocabulary_table.make_tokenizer(

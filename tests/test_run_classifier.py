@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
+from data import processor
 import paths
 import program_flags
 import run_classifier
@@ -163,6 +164,22 @@ def test_training_on_in_a_folder_needs_the_same_settings(
   program_flags.assert_refused(result, message)
   # A refused run leaves what is there.
   assert (folder / "out" / "train.tf_record").read_bytes() == features
+
+
+def test_auto_is_recorded_as_what_it_chose_and_kept(tmp_path, monkeypatch):
+  tiny.write_tsv(tmp_path / "train.tsv", range(20))
+  flags = {"data_dir": tmp_path, "do_train": True, "precision": "auto"}
+  flags |= {"seeds": "1,2", "num_train_epochs": 1}
+  monkeypatch.setattr(processor, "multiplies_bfloat16", lambda: False)
+  assert "on one CPU: float32\n" in run(tmp_path, **flags).stdout
+  paths = [tmp_path / "out" / f"seed-{n}" / "training.json" for n in (1, 2)]
+  recorded = [json.loads(path.read_text())["precision"] for path in paths]
+  assert recorded == ["float32", "float32"]
+  # On another machine.
+  monkeypatch.setattr(processor, "multiplies_bfloat16", lambda: True)
+  result = run(tmp_path, **flags)
+  assert "on one CPU: float32\n" in result.stdout
+  assert f"--precision=float32, as {paths[0]} says\n" in result.stderr
 
 
 def test_early_stopping_and_the_best_checkpoint(tmp_path):

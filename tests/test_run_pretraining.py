@@ -14,6 +14,7 @@ import keras
 import pytest
 import tensorflow as tf
 
+from data import processor
 import disk_events
 import heads
 import paths
@@ -654,6 +655,19 @@ def test_other_settings_than_before_are_refused(refuse, trained, tmp_path):
   line = refuse(precision="bfloat16", num_warmup_steps=3, num_train_steps=8)
   assert "--num_train_steps=8 (was 6), --num_warmup_steps=3 (was 2)" in line
   assert "--precision=bfloat16 (was float32)" in line
+
+
+def test_auto_keeps_the_precision_of_the_run(
+  data, trained, tmp_path, monkeypatch
+):
+  """Here it would be bfloat16: the run began on another machine."""
+  monkeypatch.setattr(processor, "multiplies_bfloat16", lambda: True)
+  folder = copy_run(trained, tmp_path / "out")
+  flags = {"do_train": True, "num_train_steps": 6, "precision": "auto"}
+  result = succeed(tmp_path, input_file=data, **flags)
+  line = f"--precision=float32, as {folder / 'training.json'} says"
+  assert line in result.stderr.splitlines()
+  assert "computing on one CPU: float32\n" in result.stdout
 
 
 def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):

@@ -231,6 +231,19 @@ def read_training(folder: str) -> dict[str, tuple[Any, str]]:
   }
 
 
+def read_precision(folder: str) -> tuple[str, str] | None:
+  """Returns the --precision of a training to resume, and the file it is in."""
+  path, steps = os.path.join(folder, _TRAINING), checkpoints.saved_steps(folder)
+  recorded = files.read_json_if_any(path) if steps else {}
+  if "phases" in recorded:  # Those of a pre-training.
+    for phase in _read_phases(path, steps[-1]):
+      recorded = phase.settings
+  for name, value in recorded.items():
+    if name.rpartition(".")[2] == "precision":  # Or `<task>.precision`.
+      return str(value), path
+  return None
+
+
 def is_of_training(folder: str) -> bool:
   """Returns whether a training recorded itself in a folder."""
   try:

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from cli import devices
+from data import processor
 import program_flags
 
 
@@ -16,7 +17,8 @@ class Main:
 
   @staticmethod
   def main():
-    devices.make_strategy(devices.DeviceSettings.read())
+    settings = devices.choose_precision(devices.DeviceSettings.read())
+    devices.make_strategy(settings)
 
 
 def run(**values):
@@ -55,8 +57,8 @@ def pretend_gpus(monkeypatch, count):
 
 
 def test_a_cpu_is_named(asked, capsys):
-  run(precision="bfloat16")
-  assert capsys.readouterr().out == "computing on one CPU: bfloat16\n"
+  run(precision="float32")
+  assert capsys.readouterr().out == "computing on one CPU: float32\n"
   assert asked == [("enable_tensor_float_32_execution", False)]
 
 
@@ -93,3 +95,43 @@ def test_a_gpu_without_its_libraries_is_a_warning(
   errors = capsys.readouterr().err
   assert ("finds no CUDA libraries" in errors) == warns
   assert "deterministic" not in flags.FLAGS
+
+
+@pytest.mark.parametrize("has_products", [True, False])
+def test_auto_takes_bfloat16_where_it_is_faster(
+  has_products, asked, monkeypatch, capsys
+):
+  monkeypatch.setattr(processor, "multiplies_bfloat16", lambda: has_products)
+  run(precision="auto")
+  chosen = "bfloat16" if has_products else "float32"
+  assert capsys.readouterr() == (f"computing on one CPU: {chosen}\n", "")
+  run(precision="bfloat16")
+  shown = capsys.readouterr()
+  assert shown.out == "computing on one CPU: bfloat16\n"
+  assert (
+    shown.err == ""
+    if has_products
+    else (
+      "note: --precision=bfloat16 is slower than float32 here, for the device "
+      "has no products of bfloat16; --precision=auto chooses\n"
+    )
+  )
+
+
+@pytest.mark.parametrize(
+  ("capability", "chosen"), [((9, 0), "bfloat16"), ((7, 5), "float32")]
+)
+def test_auto_asks_the_gpu(capability, chosen, monkeypatch):
+  gpus = [tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")]
+  monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+  details = {"compute_capability": capability}
+  ask = "get_device_details"
+  monkeypatch.setattr(tf.config.experimental, ask, lambda device: details)
+  settings = devices.DeviceSettings(precision="auto")
+  assert devices.choose_precision(settings).precision == chosen
+  assert devices.choose_precision(settings).compute_dtype.endswith(chosen)
+
+
+def test_auto_on_a_tpu():
+  settings = devices.DeviceSettings(precision="auto", use_tpu=True)
+  assert devices.choose_precision(settings).precision == "bfloat16"

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from data import processor
 import extract_features
 import paths
 import program_flags
@@ -19,13 +20,18 @@ _TASK = _MODEL | {"task_name": "x", "output_dir": "x"}
   [
     (extract_features.VectorSettings, _TEXTS, True),
     (extract_features.VectorSettings, _TEXTS | {"precision": "float32"}, False),
+    (extract_features.VectorSettings, _TEXTS | {"precision": "auto"}, True),
     (extract_features.VectorSettings, _TEXTS | {"use_tpu": True}, False),
     (run_classifier.ClassifierSettings, _TASK | {"do_predict": True}, True),
     (run_classifier.ClassifierSettings, _TASK | {"do_train": True}, False),
   ],
 )
-def test_only_bfloat16_without_training_packs(kind, values, packs):
-  assert kind.parse(values).packs_weights is packs
+def test_only_bfloat16_without_training_packs(kind, values, packs, monkeypatch):
+  settings, ask = kind.parse(values), "multiplies_bfloat16"
+  monkeypatch.setattr(processor, ask, lambda: True)
+  assert settings.packs_weights is packs
+  monkeypatch.setattr(processor, ask, lambda: False)
+  assert not settings.packs_weights
 
 
 @pytest.mark.parametrize("packs", [True, False])
