@@ -69,7 +69,8 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
     signatures.save(graph, folder)
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
   hashes[export_card.WEIGHTS] = same_run.hash_weights(trained.model)
-  quantized = {"dtype": "int8"} if quantizes else {}
+  # Exports of older versions do not say how they saturate.
+  quantized = {"dtype": "int8", "saturates": False} if quantizes else {}
   card = _describe(graph, format, hashes=hashes, quantization=quantized)
   _write_card(folder, card)
   return card

@@ -50,7 +50,8 @@ class Card:
   # The SHA-256 in hexadecimal digits of the vocabulary's files, of those of an
   # ONNX model, and, as WEIGHTS, of the variables. Earlier exports lack some.
   hashes: dict[str, str] = dataclasses.field(default_factory=dict)
-  # If it is quantized: its type, and the fields of `quantization.Comparison`.
+  # If it is quantized: its type, whether sums of its products can saturate on
+  # some processors, and the fields of `quantization.Comparison`.
   quantization: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):

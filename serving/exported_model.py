@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from data import files, imports, packing, text_vectors
+from data import files, imports, packing, processor, progress, text_vectors
 from serving import answer_maker, answers, engine_trials, export_card
 from vocabularies import vocabulary_table
 
@@ -159,12 +159,28 @@ def open_engine(
   """Loads the model of an export with a named engine, or that of its format.
 
   By the probes, "auto" finds the fastest one, OpenVINO the type of its numbers.
+  Products of int8 are for ONNX Runtime alone: OpenVINO takes longer for them
+  than for a float32 export.
   """
   if name and (card.format != "onnx" or name not in engine_trials.NAMES):
     raise ValueError(
       f"--engine={name}: {folder} has the format {card.format}; expected one "
       f"of {', '.join(engine_trials.NAMES)}, and an export of --format=onnx"
     )
+  if card.quantization:
+    if name == "openvino":
+      raise ValueError(
+        f"--engine=openvino: {folder} has int8 products, with which OpenVINO "
+        "is slower than with float32: leave out --engine, or export the model "
+        "without --quantize"
+      )
+    name = "onnxruntime"
+    if card.quantization.get("saturates", True) and processor.saturates_int8():
+      progress.note(
+        f"note: {folder}: an int8 export of an older version, whose products "
+        "saturate on this processor, which has no VNNI: answers may differ "
+        "from those that were compared; export the model again"
+      )
   if name == engine_trials.AUTO:
     name = engine_trials.find_fastest(
       folder, probes, lambda n: open_engine(folder, card, threads, n, probes)

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import openvino
 
-from data import remote
+from data import processor, remote
 from serving import export_card
 
 _MOST_DIFFERENCE = 0.05  # As a share of an output's largest value.
@@ -32,7 +32,8 @@ class Engine:
     except RuntimeError as error:
       message = " ".join(str(error).split())
       raise ValueError(f"{path}: openvino fails: {message:.300}") from None
-    if "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    known = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if "BF16" in known and processor.multiplies_bfloat16():
       fast = self._compile("bf16")
       worst = _compare([(fast(*ids), self.run(*ids)) for ids in probes])
       if is_close := worst <= _MOST_DIFFERENCE:  # Not if it is NaN.

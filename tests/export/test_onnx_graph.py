@@ -1,6 +1,10 @@
 """Tests of onnx_graph.py: ONNX Runtime computes what signatures.py does."""
 
 import dataclasses
+import platform
+import shutil
+import subprocess
+import sys
 import tracemalloc
 
 import keras
@@ -232,3 +236,47 @@ def test_quantize():
   assert numbers.tolist() == [[127, 0, -127], [-65, 0, 42]]
   assert numbers.dtype == np.int8
   np.testing.assert_allclose(scales, [0.01, 1.0, 0.3 / 127])
+
+
+def test_no_sum_of_two_int8_products_saturates():
+  """Processors without VNNI add two, with activations of 255, in 16 bits."""
+  numbers, scales = onnx_graph.quantize(
+    np.float32([[1.0, 1.0], [1.0, -1.0], [-0.2, -1.0]])
+  )
+  assert numbers.tolist() == [[64, 127], [64, -127], [-13, -127]]
+  np.testing.assert_allclose(scales, [2 / 127, 1 / 127])
+  kernel = np.random.default_rng(1).standard_normal([64, 500])
+  numbers, _ = onnx_graph.quantize(kernel.astype(np.float32))
+  for part in (np.maximum(numbers, 0), np.minimum(numbers, 0)):
+    sums = 255 * part.reshape([32, 2, 500]).astype(int).sum(1)
+    # Near the limits of 16 bits, and not above.
+    assert 32_000 < np.abs(sums).max() <= 32_767
+
+
+RUN = """
+import sys, numpy, onnxruntime
+path, batch = sys.argv[1], numpy.load(sys.argv[2])
+session = onnxruntime.InferenceSession(path)
+numpy.save(sys.argv[3], session.run(["logits"], dict(batch))[0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+  not shutil.which("qemu-x86_64") or platform.machine() != "x86_64",
+  reason="needs qemu-user",
+)
+def test_int8_answers_are_the_same_without_vnni(make_graph, tmp_path):
+  """As a processor of 2013 has it, whose sums of two products saturate."""
+  graph = make_graph("single_label", heads.ClassifierModel(make_config(), 3))
+  model, batch = str(tmp_path / "model.onnx"), str(tmp_path / "batch.npz")
+  onnx_graph.build(graph, quantizes=True).save(model)
+  np.savez(batch, **dict(zip(signatures.IDS, make_inputs(), strict=True)))
+  found = []
+  for emulator in ([], ["qemu-x86_64", "-cpu", "Haswell"]):
+    path = str(tmp_path / f"{len(emulator)}.npy")
+    command = [*emulator, sys.executable, "-c", RUN, model, batch, path]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    found.append(np.load(path))
+  assert np.abs(found[0]).max() > 0.5
+  np.testing.assert_allclose(*found, rtol=0, atol=1e-3)
