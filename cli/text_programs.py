@@ -93,6 +93,10 @@ class Lines:
     path, self._texts = settings.input_file, texts
     is_standard = path == files.STANDARD_INPUT
     self._input_file, self._paths = path, [] if texts else [path]
+    if settings.text_column and (texts or is_standard):
+      raise ValueError(
+        "--text_column needs --input_file=<a file of JSON Lines, CSV or TSV>"
+      )
     if not is_standard:
       self._paths = files.expand_patterns(path, "input_file")
       text_files.check(self._paths, settings.text_column)

@@ -295,6 +295,10 @@ def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
     ({"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
     ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's"),
     ({"texts": []}, "in.txt: the input is empty"),
+    (
+      {"input_file": "-", "text_column": "x"},
+      "--text_column needs --input_file=<a file of JSON Lines",
+    ),
     ({"texts": ["bad \udcff"]}, r"in.txt:1: not UTF-8: b'bad \xff"),
     ({"output_file": "in.txt"}, "in.txt is an input"),
     ({"vocab_file": "wrong.txt"}, "they are of different models"),
