@@ -131,12 +131,12 @@ def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
   if len(probes[0]) != len(probes[1]):
     sizes = "{} numbers a vector, not the {}".format(*map(len, probes))
     fault = f"{old['model']}, {sizes} of --model={new['model']}"
+  elif old.get(_PROMPT) != new.get(_PROMPT):  # A long text shows it little.
+    fault = f"lines with the prompt {old.get(_PROMPT)}, not {new.get(_PROMPT)}"
   elif differ(*probes):
     fault = (
       f"{old['model']}, whose vectors --model={new['model']} does not make"
     )
-  elif old.get(_PROMPT) != new.get(_PROMPT):  # A long text shows it little.
-    fault = f"lines with the prompt {old.get(_PROMPT)}, not {new.get(_PROMPT)}"
   elif all(weights) and weights[0] != weights[1]:  # Else one is not known.
     fault = f"{old['model']} with other weights than --model={new['model']} has"
   elif old["sha256"] != new["sha256"]:
