@@ -198,7 +198,10 @@ def test_a_warning_of_few_predictions(folder):
     ({"output_file": "./text.txt"}, "--output_file: ./text.txt is an input"),
     ({"output_file": "vocab.txt"}, "--output_file: vocab.txt is an input"),
     ({"output_file": "out,./out"}, "./out is an input, or named twice"),
-    ({"output_file": "folder"}, "folder: cannot write"),
+    (
+      {"output_file": "folder"},
+      "--output_file=folder: folder is a folder; exp",
+    ),
     ({"output_file": "text.txt/out"}, "text.txt"),
     ({"max_seq_length": 4}, "--max_seq_length=4: expected at least 5"),
     ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq=0: expected"),
