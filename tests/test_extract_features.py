@@ -213,6 +213,7 @@ def test_a_folder_of_sentence_transformers_has_its_own_defaults(
 def test_a_pooling_that_is_not_known(tmp_path):
   tiny_models.write_masked_lm(tmp_path)
   tiny_models.write_modules(tmp_path, "pooling_mode_lasttoken")
+  (tmp_path / "in.txt").write_text("the film\n")
   kind = extract_features.VectorSettings
   with pytest.raises(ValueError, match="the pooling lasttoken; expected"):
     program_flags.run_main(

@@ -59,7 +59,7 @@ COMMANDS = [
     f"{_FILE} --train_file=trian.tsv",
     "--train_file=trian.tsv: no such file; did you mean train.tsv?",
   ),
-  (f"{_FILE} --data_dir=data", "--data_dir=data: no train, dev or test file"),
+  (f"{_FILE} --data_dir=data", "--data_dir=data: no file of train, dev"),
   (
     f"run_classifier {_TRAIN} --task_name=mrpc --data_dir=data",
     "--data_dir=data: expected train.tsv or dev.tsv",
