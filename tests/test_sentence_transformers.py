@@ -18,6 +18,7 @@ import export_saved_model
 import extract_features
 import paths
 import program_flags
+import sentence_folder
 
 library = pytest.importorskip(
   "sentence_transformers", reason="needs requirements/bench.txt"
@@ -151,6 +152,16 @@ def check(found, expected):
   difference = np.abs(found - expected).max() / np.abs(expected).max()
   print(f"largest difference {difference:.1e}")
   assert difference < 1e-5
+
+
+def test_its_files_have_the_keys_that_are_known(tmp_path):
+  save_plain(tmp_path)
+  for name, expected in sentence_folder.WRITTEN.items():
+    content = json.loads((tmp_path / name).read_text())
+    if isinstance(content, list):
+      content, expected = dict(enumerate(content)), dict(enumerate(expected))
+      assert content == expected
+    assert content.keys() == expected.keys(), name
 
 
 def test_vectors_are_the_same(folder, expected):

@@ -10,6 +10,7 @@ import tensorflow as tf
 import bert
 import extract_features
 import program_flags
+import run_embedding
 import search
 import tiny
 import tiny_models
@@ -175,6 +176,20 @@ def test_other_prompts_have_names(encoder, prompted):
     ValueError, match="--prompt_name: --pooling=none makes no"
   ):
     extract(prompted, prompt_name="query", pooling="none")
+
+
+def test_a_training_refuses_a_model_with_a_default_prompt(prompted, tmp_path):
+  pairs = tiny.write_partners(tmp_path / "train.tsv", range(16))
+  with pytest.raises(ValueError, match="ask for a prompt before every text"):
+    program_flags.run_main(
+      run_embedding,
+      run_embedding.EmbeddingSettings,
+      model=prompted,
+      train_file=pairs,
+      do_train=True,
+      output_dir=tmp_path / "out",
+    )
+  assert not (tmp_path / "out").exists()
 
 
 def test_search_has_prompts_for_queries_and_for_lines(prompted, tmp_path):
