@@ -97,7 +97,7 @@ def test_export_leaves_a_card_and_all_that_describes_the_model(trained):
   assert filecmp.cmp(*vocabularies, shallow=False)
   card = json.loads((folder / "export.json").read_text())
   assert card["kind"] == "single_label"
-  assert list(card["hashes"]) == ["vocab.txt"]
+  assert list(card["hashes"]) == ["vocab.txt", "weights"]
   assert card["inputs"] == ["text", "text_pair"]
   assert (card["max_seq_length"], card["num_layers"]) == (16, 2)
   content = (folder / "saved_model.pb").read_bytes()
@@ -169,7 +169,10 @@ import sys, types
 sys.path.insert(0, %r)
 import predict
 from serving import request_lines
-kind = types.SimpleNamespace(inputs=["text"], encode=lambda request: request)
+card = types.SimpleNamespace(training={})
+kind = types.SimpleNamespace(
+  inputs=["text"], encode=lambda request: request, card=card
+)
 settings = predict.PredictSettings(input_format="lines")
 for window in predict.read_ahead(request_lines.read(settings, kind)):
   sys.exit(7)
@@ -201,7 +204,7 @@ def test_an_end_while_the_input_is_open():
     ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
     ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
     ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),
-    ({"export_dir": "/none"}, "/none: no readable export.json there"),
+    ({"export_dir": "/none"}, "--export_dir=/none: no such folder"),
   ],
 )
 def test_flags_that_contradict_and_empty_input(trained, flags, message):
