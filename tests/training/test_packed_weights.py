@@ -85,7 +85,7 @@ print("equal")
 """
 
 
-def test_other_weights_get_their_own_answers():
+def test_other_weights_in_bfloat16_get_their_own_answers():
   result = program_flags.run_command(
     [sys.executable, "-c", _SCRIPT], PYTHONPATH=str(paths.ROOT)
   )
