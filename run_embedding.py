@@ -61,6 +61,12 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   id_column: str | None = program.narrow(
     shared_flags.TableSettings, "id_column", *_OF_PAIRS
   )
+  predict_file: str | None = program.narrow(
+    shared_flags.DataSettings, "predict_file", *_OF_PAIRS
+  )
+  predict_batch_size: int = program.narrow(
+    shared_flags.FineTuningSettings, "predict_batch_size", *_OF_PAIRS
+  )
   eval_share: float = program.narrow(
     shared_flags.SplitSettings, "eval_share", *_SPLIT
   )

@@ -492,6 +492,7 @@ def test_a_file_that_gives_no_score_is_refused(
     ("labels", "id_column", "id"),
     ("labels", "text_pair_column", 1),
     ("labels", "max_score", 2),
+    ("labels", "predict_file", "dev.tsv"),
   ],
 )
 def test_a_flag_of_another_objective_is_refused(
@@ -520,5 +521,4 @@ def test_a_flag_of_another_objective_is_refused(
 )
 def test_labels_that_are_refused(flags, lines, message, tmp_path):
   path = write(tmp_path, "train.tsv", "text\tlabel", *lines)
-  flags = {"train_file": path, "predict_file": path, **flags}
-  refuse(tmp_path, message, objective="labels", **flags)
+  refuse(tmp_path, message, objective="labels", train_file=path, **flags)
