@@ -55,7 +55,7 @@ def _of_checkpoint(flag: str, path: str) -> str:
   if os.path.exists(path) or os.path.exists(f"{path}.index"):
     return ""
   is_old = glob.glob(f"{prefix}-?????-of-?????")  # TensorFlow's first format.
-  return "" if is_old else "no checkpoint there"
+  return "" if is_old else f"no checkpoint there (no {path}.index)"
 
 
 def _of_model(flag: str, path: str) -> str:
