@@ -106,7 +106,7 @@ def load(
   trained = None
   if makes_vectors:
     trained, vocab_file = vectors.load_folder(folder)
-  return Model(exporting.in_memory(folder, vocab_file, trained))
+  return Model(exporting.in_memory(folder, str(vocab_file), trained))
 
 
 def load_encoder(

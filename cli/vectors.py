@@ -10,9 +10,7 @@ from export import trained_models
 from training import same_run
 
 
-def read_flags(
-  settings: shared_flags.StartSettings, more: Sequence[str] = ()
-) -> dict[str, Any]:
+def read_flags(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
   """Returns the flags that are stated and not given, and `PREPARATION`.
 
   With --pooling, nothing of what depends on it. A ValueError if --prompt_name
