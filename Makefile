@@ -55,9 +55,8 @@ test: $(VENV)/requirements-dev
 # As on a processor without AVX512, whose libraries compute otherwise. Without
 # bfloat16, since TensorFlow asks the real processor whether it has that, and
 # oneDNN, which may then not use it, ends the process.
-AVX2_TESTS := encoders/test_compiled.py encoders/test_contract.py test_heads.py \
-  export/test_onnx_graph.py test_onnx_exports.py test_openvino.py cli/test_devices.py \
-  training/test_packed_weights.py test_same_answers.py test_modeling.py
+AVX2_TESTS := test_onnx_exports.py test_openvino.py export/test_onnx_graph.py \
+  encoders/test_compiled.py cli/test_devices.py training/test_packed_weights.py
 test-avx2: $(VENV)/requirements-dev
 	ONEDNN_MAX_CPU_ISA=AVX2 $(RUN) $(PYTEST) -k "not bfloat16" $(addprefix tests/,$(AVX2_TESTS))
 
