@@ -1,4 +1,4 @@
-"""Every flag of programs that share theirs has an effect, or is refused."""
+"""Every flag of the programs that train has an effect, or is refused."""
 
 import sys
 from unittest import mock
@@ -17,7 +17,7 @@ ACCEPTED = {
   "deterministic",  # Has an effect on GPUs, where the command is the same.
 }
 RUNS = [
-  ("run_classifier", {}),
+  *[(name, {}) for name in tiny.TRAINERS],
   *[
     ("run_embedding", {"objective": name})
     for name in ("scores", "sentences", "labels")
