@@ -100,8 +100,9 @@ def choose_precision(settings: _Settings) -> _Settings:
     from training import same_run
 
     seeds = getattr(settings, "seeds", ())
-    folders = [os.path.join(settings.output_dir, f"seed-{n}") for n in seeds]
-    for folder in folders or [settings.output_dir]:
+    output_dir = getattr(settings, "output_dir", "")
+    folders = [os.path.join(output_dir, f"seed-{n}") for n in seeds]
+    for folder in folders or [output_dir]:
       if found := same_run.read_precision(folder):
         precision, path = found
         progress.note(f"--precision={precision}, as {path} says")

@@ -209,8 +209,7 @@ def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
   inputs = files.expand_patterns(settings.input_file, "input_file")
   has_flag = hasattr(settings, "text_column")
-  column = settings.text_column if has_flag else None
-  text_files.check(inputs, column, has_flag)
+  text_files.check(inputs, getattr(settings, "text_column", None), has_flag)
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
   if not outputs:
     raise ValueError("--output_file: expected a file or a list of them")

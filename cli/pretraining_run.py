@@ -103,7 +103,7 @@ class Run(training_run.TrainingRun):
     settings, num_steps = self.settings, self.settings.num_train_steps
     number = records.count_at_once(self.data.train_files)
     if number and self.is_chief:
-      steps = num_steps - self.phase.first_step
+      steps = num_steps - (self.phase.first_step if self.phase else 0)
       batch = settings.train_batch_size
       print(pretraining.describe_epochs(steps, batch, number))
     with self.strategy.scope():

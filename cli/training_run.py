@@ -159,7 +159,7 @@ def train(
     same_run.wait_for_all(strategy)
   if is_chief and "keep_checkpoint_max" not in settings.given:
     checkpoints.delete_before(folder, step)
-  if best is None:
+  if best is None or history is None:
     if history and history.results:
       print(f"weights of step {step}, the last: {history.summary()}")
     return step, ""

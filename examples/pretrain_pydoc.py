@@ -200,8 +200,8 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   guesses = loss_watch.guess(train, evaluation, config.vocab_size)
   tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
   [word] = tokenizer.convert_ids_to_tokens([best])
-  names = "masked_lm_accuracy", "masked_lm_loss"
-  return word, *(guesses[name].score for name in names)
+  accuracy = guesses["masked_lm_accuracy"].score
+  return word, accuracy, guesses["masked_lm_loss"].score
 
 
 def write_config(folder, path) -> None:

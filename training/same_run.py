@@ -373,7 +373,7 @@ def hash_weights(model: keras.layers.Layer) -> str:
   """Returns the SHA-256 of the weights that decide a model's answers."""
   variables, digest = _deciding(model), hashlib.sha256()
   for name in sorted(variables):
-    digest.update(np.ascontiguousarray(variables[name].read_value()))
+    digest.update(np.ascontiguousarray(variables[name].read_value()).tobytes())
   return digest.hexdigest()
 
 
