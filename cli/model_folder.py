@@ -319,11 +319,21 @@ def check_vocabulary(path: str, config) -> None:
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
       f"config is {rows}: they are of different models"
     )
-  if size < rows:  # Tables are padded, of some models by a thousand rows.
-    progress.note(
-      f"note: {rows - size:,} of the model's {rows:,} rows of embeddings have "
-      f"no token in {path}"
-    )
+  if rows - size >= _ROUNDED_TO:
+    _note_rows_without_token(path, size, rows)
+
+
+@functools.cache  # Tasks and seeds of one program may share a model.
+def _note_rows_without_token(path: str, size: int, rows: int) -> None:
+  """Says that a table is longer than a rounded size explains.
+
+  Tables of some released models are longer by a thousand rows. That is no
+  fault, but it may also be the sign of another model's vocabulary.
+  """
+  progress.note(
+    f"note: {rows - size:,} of the model's {rows:,} rows of embeddings have no "
+    f"token in {path}"
+  )
 
 
 def fit_vocabulary(settings, config):

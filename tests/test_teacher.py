@@ -277,8 +277,12 @@ def test_a_teacher_of_another_program_is_refused(taught, tmp_path):
 )
 def test_choices_vectors_and_features_have_no_teacher(program, flags, tmp_path):
   command = tiny.prepare(program, tmp_path)
-  result = program_flags.run_here([*command, "--teacher=teacher", *flags])
-  message = "--teacher=teacher: only run_classifier.py, run_tagging.py and ru"
+  teacher = tmp_path / "teacher"
+  teacher.mkdir()
+  result = program_flags.run_here([*command, f"--teacher={teacher}", *flags])
+  message = (
+    f"--teacher={teacher}: only run_classifier.py, run_tagging.py and ru"
+  )
   program_flags.assert_refused(result, message)
 
 

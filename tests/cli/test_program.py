@@ -232,7 +232,9 @@ def test_help_shows_groups_and_defaults(ends):
     "\nTraining:\n  --do_train=false\n      Whether to train.\n"
   )
   assert "\n  --learning_rate=5e-05\n" in training
-  assert "\n  --precision=float32  (float32, bfloat16)\n      What " in output
+  assert (
+    "\n  --precision=float32  (float32, bfloat16, auto)\n      What " in output
+  )
 
 
 @pytest.mark.parametrize(

@@ -342,6 +342,7 @@ def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
   model = bert.load("back")
   assert model.task == problem and model.inputs == ("text", "text_pair")
   # A task of fixed files is of its own problem.
+  pathlib.Path("test.tsv").write_text("index\tsentence\n0\tGood film.\n")
   flags = {"task_name": "cola", "data_dir": ".", "do_predict": True}
   with pytest.raises(ValueError, match="--problem: --task_name=file takes it"):
     program_flags.run_main(

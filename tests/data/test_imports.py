@@ -51,7 +51,7 @@ _EXPORT = """
 import contextlib, types
 from serving import exported_model
 with contextlib.suppress(ValueError):
-  card = types.SimpleNamespace(format="saved_model")
+  card = types.SimpleNamespace(format="saved_model", quantization={})
   exported_model.open_engine("nowhere", card)
 """
 

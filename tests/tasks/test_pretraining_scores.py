@@ -40,7 +40,7 @@ def test_scores_without_next_sentences():
     {"loss": 7 / 3, "masked_lm_accuracy": 2 / 3, "masked_lm_loss": 7 / 3},
     rel=1e-5,
   )
-  text = pretraining_data.describe(rows, scores, None)
+  text = pretraining_data.describe(rows, scores, None, {})
   assert "random sentence" not in text
 
 
@@ -68,7 +68,7 @@ def test_guesses_by_their_kind(tmp_path):
     "next_sentence_labels": np.array([0, 1]),
     "next_sentence_correct": np.array([1.0, 0.0]),
   }
-  text = pretraining_data.describe(rows, {"loss": 2.5}, str(path))
+  text = pretraining_data.describe(rows, {"loss": 2.5}, str(path), {})
   title = "By frequency of the masked token in these records"
   by_frequency = [
     ["1", "2", "0.5000", "3.0000"],
@@ -83,6 +83,6 @@ def test_guesses_by_their_kind(tmp_path):
     ["next sentence", "1", "0"],
     ["random sentence", "1", "0"],
   ]
-  text = pretraining_data.describe(rows, {"loss": 2.5}, None)
+  text = pretraining_data.describe(rows, {"loss": 2.5}, None, {})
   assert program_flags.rows_of(text, title) == by_frequency
   assert "part of a word" not in text

@@ -141,12 +141,25 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
   assert not list(tmp_path.glob("model.ckpt*"))
 
 
-def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
-  tiny_training.run(tmp_path, 2, save_checkpoints_steps=1)
-  values = tiny_training.saved(tmp_path, 2)
-  values["words/bias"] = np.full([40], np.nan, np.float32)
+def save_with_bias(folder, number):
+  """Trains two steps, and fills a bias of the second checkpoint."""
+  tiny_training.run(folder, 2, save_checkpoints_steps=1)
+  values = tiny_training.saved(folder, 2)
+  values["words/bias"] = np.full([40], number, np.float32)
   variables = {name: tf.Variable(value) for name, value in values.items()}
-  checkpoints.save(str(tmp_path), 2, variables, keep=0)
+  checkpoints.save(str(folder), 2, variables, keep=0)
+
+
+def test_a_checkpoint_with_nan_is_not_resumed(tmp_path, capsys):
+  save_with_bias(tmp_path, np.nan)
+  tiny_training.run(tmp_path, 6)
+  said = capsys.readouterr()
+  assert "model.ckpt-2: words/bias holds NaN: its training diver" in said.err
+  assert "resuming at step 1 of 6" in said.out
+
+
+def test_a_checkpoint_that_is_not_finite_is_not_called_good(tmp_path):
+  save_with_bias(tmp_path, np.inf)
   (tmp_path / "model.ckpt-3.index").write_bytes(b"damaged")
   with pytest.raises(ValueError, match="step 2: loss is nan") as caught:
     tiny_training.run(tmp_path, 6)
