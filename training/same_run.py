@@ -78,13 +78,27 @@ def compare(
       found = _compare_data(*parts, flags) or [_OTHER_DATA.format(whose)]
       changes += [f"{task}: {change}" if task else change for change in found]
     elif not setting.endswith("_data"):
-      change = _describe_change(name, earlier[name], settings[name], flags)
-      changes.append(change)
+      changes += _describe_parts(name, earlier[name], settings[name], flags)
   if changes:
+    # A flag may shape the features and the answers, which both record it.
+    shown = ", ".join(dict.fromkeys(changes))
     raise ValueError(
-      f"{', '.join(changes)}: the runs of {path} had other settings: restore "
-      "them, or choose another --output_dir"
+      f"{shown}: the runs of {path} had other settings: restore them, or "
+      "choose another --output_dir"
     )
+
+
+def _describe_parts(name: str, old: Any, new: Any, flags) -> list[str]:
+  """Names what differs in a setting: several by name, or by "a and b"."""
+  if " and " in name:
+    names = name.split(" and ")
+    old, new = (dict(zip(names, v, strict=True)) for v in (old, new))
+  if not (isinstance(old, dict) and isinstance(new, dict)):
+    return [_describe_change(name, old, new, flags)]
+  return [
+    _describe_change(part, old[part], new[part], flags)
+    for part in find_changes(old, new)
+  ]
 
 
 def _compare_data(old, new, flags) -> list[str]:
@@ -114,15 +128,14 @@ def _compare_data(old, new, flags) -> list[str]:
 
 def _describe_change(name: str, old: Any, new: Any, flags) -> str:
   """Names a setting, as its flag if it is one, with both values."""
-  names = name.split(" and ")
-  if f"{name}_column" in flags:
-    names = [f"{name}_column"]
+  names = filter(flags.__contains__, (f"{name}_column", f"tag_{name}"))
+  name = next(names, name)
   shown = [show(v).removeprefix("eval_") for v in (new, old)]
   named = f"the {name.replace('_', ' ')} "
   if "." in name:  # It is of a file of tasks.
     named = f"{name}="
-  elif set(names) <= set(flags):
-    named = f"{' and '.join(f'--{n}' for n in names)}="
+  elif name in flags:
+    named = f"--{name}="
   return f"{named}{shown[0]} (was {shown[1]})"
 
 

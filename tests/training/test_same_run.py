@@ -7,6 +7,7 @@ import pytest
 from training import same_run
 
 FLAGS = ("learning_rate", "max_seq_length", "text_column", "eval_share", "seed")
+FLAGS += ("tag_scheme",)
 DATA = {
   "max_seq_length": 64,
   "text": "review",
@@ -16,6 +17,9 @@ EARLIER = {
   "learning_rate": 5e-05,
   "problem": "single_label",
   "eval_share and seed": [0.2, 1],
+  "seed": 1,
+  "scheme": "iob2",
+  "columns": {"text": "review", "header": False},
   "vocab_file_sha256": "ab",
   "training_features": "12",
   "training_data": DATA,
@@ -28,9 +32,14 @@ EARLIER = {
     ({"learning_rate": 3e-5}, "--learning_rate=3e-05 (was 5e-05)"),
     ({"problem": "tagging"}, "the problem tagging (was single_label)"),
     (
-      {"eval_share and seed": [0.2, 7]},
-      "--eval_share and --seed=0.2,7 (was 0.2,1)",
+      {"eval_share and seed": [0.2, 7], "seed": 7},
+      "--seed=7 (was 1)",
     ),
+    (
+      {"columns": {"text": "2", "header": True}},
+      "--text_column=2 (was review), the header True (was False)",
+    ),
+    ({"scheme": "iob1"}, "--tag_scheme=iob1 (was iob2)"),
     ({"vocab_file_sha256": "cd"}, "--vocab_file is another vocabulary"),
     (
       {"training_data": {**DATA, "max_seq_length": 32, "text": "2"}},
