@@ -181,6 +181,8 @@ def main() -> int:
   card = export_card.read(settings.export_dir, answers.check)
   if settings.serve:
     imports.load("waitress", "--serve")
+  else:
+    request_lines.check(settings, card)
   model = exported_model.ExportedModel(
     settings.export_dir, settings.threads, settings.engine or "", card
   )

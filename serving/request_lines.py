@@ -5,14 +5,18 @@ CSV ends at a fault, for what is after a wrong quote is not known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+import itertools
 import json
 import os
 from typing import Any, NamedTuple
 
 from data import files, tables
-from serving import answer_maker
+from serving import answer_maker, export_card
+from tasks import multiple_choice
 
-FORMATS = ("lines", "tsv", "csv", "jsonl")
+_CHOICES = answer_maker.CHOICES
+_TABLES = ("tsv", "csv")
+FORMATS = ("lines", *_TABLES, "jsonl")
 # The columns of texts in the headers of GLUE's files.
 _HEADERS = (
   ("sentence1", "sentence2"),
@@ -31,38 +35,29 @@ class RequestLine(NamedTuple):
   error: str = ""
 
 
+def check(settings: Any, card: export_card.Card) -> None:
+  """Raises a ValueError if flags do not fit, or the file lacks a column.
+
+  Unlike `read`, it needs no model. The standard input is not looked at.
+  """
+  format, path = _choose_format(settings, card), settings.input_file
+  if format in _TABLES and not settings.text and os.path.isfile(path):
+    for _, row, fault in itertools.islice(_read_rows((), path, format), 1):
+      if not fault:
+        _find_places(row, settings, format, card)
+
+
 def read(
   settings: Any, maker: answer_maker.AnswerMaker
 ) -> Iterator[RequestLine]:
   """Yields the lines of predict.py's input; a ValueError names a bad column."""
-  texts, path, format = (
-    settings.text,
-    settings.input_file,
-    settings.input_format,
-  )
-  names = list(maker.inputs)
-  if format == "auto":
-    format = _guess_format(path, names)
-  has_columns = format in ("tsv", "csv") and answer_maker.CHOICES not in names
-  given = settings.text_column, settings.text_pair_column
-  columns = list(filter(None, given))
-  if (columns or settings.header != "auto") and not has_columns:
-    raise ValueError(
-      f"{path}: --text_column, --text_pair_column and --header are for TSV "
-      "and CSV files without choices"
-    )
-  trained = maker.card.training.get("columns") or {}
-  positions, is_first, index = None, has_columns and not texts, 0
-  for number, row, fault in _read_rows(texts, path, format):
+  names, format = list(maker.inputs), _choose_format(settings, maker.card)
+  places: Sequence[int | None] | None = None
+  is_first, index = format in _TABLES and not settings.text, 0
+  rows = _read_rows(settings.text, settings.input_file, format)
+  for number, row, fault in rows:
     if is_first and not fault:
-      positions, is_header = _find_columns(
-        row, columns, settings.header, names, path, trained
-      )
-      if format == "csv" and not positions and len(row) > len(names):
-        raise ValueError(
-          f"{path}: {len(row)} columns; pass --text_column, a name or a number "
-          f"from 0; the first row is: {tables.list_names(row)}"
-        )
+      places, is_header = _find_places(row, settings, format, maker.card)
       if is_header:
         is_first = False
         continue
@@ -72,8 +67,10 @@ def read(
     try:
       if fault:
         raise ValueError(fault)
-      if positions:
-        row = _choose_cells(row, positions)
+      if places:
+        row = _choose_cells(row, places)
+      while places and names[-1] == _CHOICES and not row[-1].strip():
+        row.pop()  # This question has fewer choices than others.
       request = _parse(row, format, names)
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         _check_id(request["id"])
@@ -81,6 +78,43 @@ def read(
       yield RequestLine(maker.encode(request), shown)
     except ValueError as error:
       yield RequestLine(None, shown, f"line {number}: {error}")
+
+
+def _choose_format(settings: Any, card: export_card.Card) -> str:
+  """Returns one of FORMATS; a ValueError says that a flag does not fit it."""
+  path, format = settings.input_file, settings.input_format
+  if format == "auto":
+    format = _guess_format(path, card.inputs)
+  is_asked = settings.text_column or settings.text_pair_column
+  is_asked = is_asked or settings.header != "auto"
+  if is_asked and (format not in _TABLES or _CHOICES in card.inputs):
+    raise ValueError(
+      f"{path}: --text_column, --text_pair_column and --header are for TSV "
+      "and CSV files without choices"
+    )
+  return format
+
+
+def _find_places(
+  row: list[str], settings: Any, format: str, card: export_card.Card
+) -> tuple[Sequence[int | None] | None, bool]:
+  """Finds the inputs in the first row of a table, and if it is a header."""
+  names, path = list(card.inputs), settings.input_file
+  if _CHOICES in names:
+    found = _find_choices(row)
+    return found, found is not None
+  columns = settings.text_column, settings.text_pair_column
+  columns = list(filter(None, columns))
+  trained = card.training.get("columns") or {}
+  places, is_header = _find_columns(
+    row, columns, settings.header, names, path, trained
+  )
+  if format == "csv" and not places and len(row) > len(names):
+    raise ValueError(
+      f"{path}: {len(row)} columns; pass --text_column, a name or a number "
+      f"from 0; the first row is: {tables.list_names(row)}"
+    )
+  return places, is_header
 
 
 def _read_rows(
@@ -151,13 +185,25 @@ def _find_columns(
   return None, header == "yes"
 
 
-def _choose_cells(cells: list[str], positions: list[int]) -> list[str]:
-  if len(cells) <= max(positions):
-    raise ValueError(f"{len(cells)} columns, expected {max(positions) + 1}")
-  return [cells[place] for place in positions]
+def _find_choices(cells: Sequence[str]) -> list[int | None] | None:
+  """Finds the inputs in a header that is SWAG's; None if it is not."""
+  names = [cell.strip() for cell in cells]
+  endings = multiple_choice.find_endings(names)
+  if not {"sent1", *endings}.issubset(names):
+    return None
+  question = names.index("sent2") if "sent2" in names else None
+  return [names.index("sent1"), question, *map(names.index, endings)]
 
 
-def _guess_format(path: str, names: list[str]) -> str:
+def _choose_cells(cells: list[str], places: Sequence[int | None]) -> list[str]:
+  """Returns the cells at places; "" for a column that is not there."""
+  needed = 1 + max(place for place in places if place is not None)
+  if len(cells) < needed:
+    raise ValueError(f"{len(cells)} columns, expected {needed}")
+  return ["" if place is None else cells[place] for place in places]
+
+
+def _guess_format(path: str, names: Sequence[str]) -> str:
   name = path.lower().removesuffix(".gz").removesuffix(".xz")
   ending = os.path.splitext(name)[1]
   if ending == ".ft":  # fastText's.
@@ -198,7 +244,7 @@ def _parse(row, format, names) -> Any:
   if format == "lines":
     return {names[0]: row}
   cells, last = row, len(names) - 1
-  if names[last] == answer_maker.CHOICES and len(cells) > last:
+  if names[last] == _CHOICES and len(cells) > last:
     cells = [*cells[:last], cells[last:]]  # All other columns are choices.
   if len(cells) > len(names):
     raise ValueError(

@@ -36,7 +36,9 @@ def read_examples(path: str) -> Iterator[Example]:
     names = ("context", "question", "label", "id")
     columns, optional = [*names, "choices"], names
   else:
-    columns = ["sent1", "sent2", "label", "id", *_find_endings(path)]
+    header = next(tables.read_rows(path), None)
+    names = [cell.strip() for cell in header.cells] if header else []
+    columns = ["sent1", "sent2", "label", "id", *find_endings(names)]
     optional = ("sent2", "label", "id")
   rows = tables.read_columns(path, columns, optional=optional, header=True)
   index = -1
@@ -67,11 +69,9 @@ def read_examples(path: str) -> Iterator[Example]:
     raise ValueError(f"{path}: holds no example")
 
 
-def _find_endings(path: str) -> list[str]:
-  """Returns the columns of the choices, as many as the header has of them."""
-  header = next(tables.read_rows(path), None)
-  names = header.cells if header else []
-  count = sum(bool(re.fullmatch(r"ending\d+", name.strip())) for name in names)
+def find_endings(names: Iterable[str]) -> list[str]:
+  """Returns the columns of the choices, as many as a header has of them."""
+  count = sum(bool(re.fullmatch(r"ending\d+", name)) for name in names)
   return [f"ending{number}" for number in range(max(1, count))]
 
 

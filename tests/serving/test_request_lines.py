@@ -158,6 +158,28 @@ def test_columns_after_the_question_are_choices(tmp_path):
     maker.encode({**request, "choices": ["a", 1]})
 
 
+@pytest.mark.parametrize("question", ["was", None])
+def test_choices_are_in_the_columns_of_swag(tmp_path, question):
+  inputs = ["context", "question", "choices"]
+  maker = tiny_models.make_maker(tmp_path, inputs, "multiple_choice")
+  path = tmp_path / "test.csv"
+  names = ",video-id,sent1,sent2,ending0,ending1,ending2,label\n"
+  if not question:
+    names = names.replace("sent2", "of sent2")
+  path.write_text(
+    f"{names}0,v,the film,was,good,bad,a,1\n1,v,a,was,good,bad,,0"
+  )
+  requests = [
+    {"context": "the film", "choices": ["good", "bad", "a"]},
+    {"context": "a", "choices": ["good", "bad"]},
+  ]
+  lines = read(path, maker)
+  assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
+  for line, request in zip(lines, requests, strict=True):
+    expected = maker.encode({**request, "question": question or ""})
+    assert (line.error, line.request) == ("", expected)
+
+
 @pytest.mark.parametrize(
   ("names", "rows", "columns"),
   [
@@ -208,6 +230,10 @@ def test_columns_that_are_not_there(tmp_path, maker, columns, format, message):
   columns = dict(zip(("text_column", "text_pair_column"), columns, strict=True))
   with pytest.raises(ValueError, match=message):
     read(path, maker, format, **columns)
+  columns |= {"input_file": str(path), "input_format": format}
+  settings = predict.PredictSettings(**columns)
+  with pytest.raises(ValueError, match=message):
+    request_lines.check(settings, maker.card)  # Before the model is loaded.
 
 
 def test_a_row_that_lacks_a_column_is_an_error_of_its_own(tmp_path, maker):
