@@ -99,7 +99,9 @@ def _choose_vocab(settings: VocabSettings, paths: list[str]) -> int:
   files.write_lines(settings.output_file, vocab)
   print_coverage(words, vocab, total, characters)
   output = settings.output_file
-  lost_letters.report_file(paths[0], output, settings.do_lower_case)
+  lost_letters.report_file(
+    paths[0], output, settings.do_lower_case, settings.text_column
+  )
   return len(vocab)
 
 

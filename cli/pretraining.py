@@ -240,7 +240,10 @@ def read_vocabulary(
 def report_lost_letters(settings: RecordFlags, inputs: list[str]) -> None:
   """Says what lower-casing strips from the first input file, if it does."""
   lost_letters.report_file(
-    inputs[0], settings.vocab_file, settings.do_lower_case
+    inputs[0],
+    settings.vocab_file,
+    settings.do_lower_case,
+    getattr(settings, "text_column", None),
   )
 
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from cli import devices, program
-from data import files, path_checks, remote
+from data import files, path_checks, remote, text_files
 from vocabularies import vocabulary_table
 
 _model = program.group("Model")
@@ -189,6 +189,8 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
       inputs = files.expand_patterns(path, "input_file")
       files.check_is_no_input(self.output_file, inputs)
     super().check()
+    if is_file and not remote.is_remote(path):
+      text_files.check(inputs, self.text_column)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ import dataclasses
 import os
 
 from cli import program, shared_flags
-from tasks import squad_answers, squad_features, squad_results
+from data import remote, tables
+from tasks import squad, squad_answers, squad_features, squad_results
 
 _data = program.group("Data")
 _answers = program.group("Evaluation and prediction")
@@ -71,8 +72,10 @@ class SquadSettings(
   tuning_file: str | None = None  # Where to tune it; None to tune nothing.
 
   def check(self) -> None:
-    """Refuses flags that contradict each other, too, and lack a file."""
+    """Refuses flags that contradict each other, too, and a missing file."""
     super().check()
+    if self.do_train:  # Else the lengths are those of the training.
+      squad_features.check_lengths(self.max_seq_length, self.max_query_length)
     splits = bool(self.eval_share)
     for name, path, is_asked in (
       ("train_file", self.train_file, self.do_train or splits),
@@ -95,6 +98,14 @@ class SquadSettings(
       )
     if self.do_train:
       self.choose_metric()  # A ValueError if there is no such score.
+    self._check_tables()
+
+  def _check_tables(self) -> None:
+    """Reads the first row of tables; JSON is one value, and may be long."""
+    for path in (self.train_file, self.eval_file, self.predict_file):
+      is_here = path and not remote.is_remote(path)
+      if is_here and tables.find_format(path) != "jsonl":
+        next(squad.read_questions(path), None)
 
   @property
   def threshold(self) -> float:

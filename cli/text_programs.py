@@ -99,7 +99,9 @@ class Lines:
       )
     if not is_standard:
       self._paths = files.expand_patterns(path, "input_file")
-      text_files.check(self._paths, settings.text_column)
+      # The settings have looked at those of this machine.
+      remote = [path for path in self._paths if not os.path.exists(path)]
+      text_files.check(remote, settings.text_column)
     # Whether a user types the lines and waits for answers.
     self.is_typed = is_standard and not texts and sys.stdin.isatty()
     self._tokenizer = settings.vocab_file, settings.do_lower_case
@@ -111,7 +113,7 @@ class Lines:
     """Yields the lines once; the input must not be empty."""
     for path in self._paths[:1]:
       if path != files.STANDARD_INPUT:
-        lost_letters.report_file(path, *self._tokenizer)
+        lost_letters.report_file(path, *self._tokenizer, self._column)
     self._progress = progress.Progress(self._progress.total)  # From now on.
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")

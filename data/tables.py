@@ -19,7 +19,7 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 # A cell may be a book. A quote that is never closed ends here at the latest.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
-_FORMATS |= {".jsonl": "jsonl", ".json": "jsonl"}
+_FORMATS |= {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl"}
 _MOST_COMMENTS = 100  # Rows that begin with # and are searched for others.
 _NAMES_SHOWN = 20
 PLACES_SHOWN = 3  # Rows with the same fault in a message.

@@ -33,15 +33,20 @@ def read(
 def check(
   paths: Sequence[str], column: str | None = None, has_flag: bool = True
 ) -> None:
-  """Looks at files that are to be read as plain text, the first of them.
+  """Looks at files of texts, the first of them.
 
-  A ValueError says that one is JSON Lines by its name and by its content. A
-  note says that another looks like a table, for lines of text may, too, or like
-  what WikiExtractor writes. Pipes, which are read once, are not looked at.
-  `has_flag` says whether the program has --text_column.
+  A ValueError says that one lacks the column; or that one to be read as plain
+  text is JSON Lines by its name and by its content. A note says that another
+  looks like a table, for lines of text may, too, or like what WikiExtractor
+  writes. Pipes, which are read once, are not looked at. `has_flag` says whether
+  the program has --text_column.
   """
-  for path in [] if column else paths[:_FILES_LOOKED_AT]:
-    if remote.is_remote(path) or os.path.isfile(path):
+  for path in paths[:_FILES_LOOKED_AT]:
+    if not (remote.is_remote(path) or os.path.isfile(path)):
+      continue
+    if column:
+      next(read(path, column), None)
+    else:
       _check(path, "--text_column" if has_flag else "")
 
 

@@ -8,7 +8,7 @@ which other words remain; the vocabulary knows these, so that no [UNK] shows it.
 from collections.abc import Iterable
 import unicodedata
 
-from data import files, progress
+from data import progress, text_files
 import tokenization
 from vocabularies import vocabulary_table
 
@@ -48,7 +48,12 @@ def _categories(char: str) -> list[str]:
   return list(map(unicodedata.category, unicodedata.normalize("NFD", char)))
 
 
-def report_file(path: str, vocab_file: str, do_lower_case: bool) -> None:
-  """Prints the line of `report` if a tokenizer strips letters of a file."""
+def report_file(
+  path: str, vocab_file: str, do_lower_case: bool, column: str | None = None
+) -> None:
+  """Prints the line of `report` if a tokenizer strips letters of a file.
+
+  The texts are its lines, or a column of its rows: JSON may escape letters.
+  """
   if vocabulary_table.strips_marks(vocab_file, do_lower_case):
-    report(files.read_lines(path), path)
+    report(text_files.read(path, column), path)

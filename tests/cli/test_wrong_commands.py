@@ -140,6 +140,19 @@ COMMANDS = [
     f"run_multiple_choice {_TRAIN} --train_file=train.tsv",
     "train.tsv: no column 'sent1'",
   ),
+  (
+    f"run_squad {_TRAIN} --train_file=train.tsv",
+    "train.tsv:1: 2 columns; expected id, question and context",
+  ),
+  (
+    f"extract_features {_TEXTS} --output_file=y --input_file=texts.jsonl "
+    "--text_column=txt",
+    "texts.jsonl:1: no key 'txt'; the keys are text",
+  ),
+  (
+    f"fill_mask {_TEXTS} --input_file=texts.jsonl",
+    "texts.jsonl: JSON Lines, not plain text, with the keys text: pass",
+  ),
   # Values and flags that do not fit together.
   (
     f"run_classifier {_TRAIN} --task_name=mrcp --data_dir=.",
@@ -165,6 +178,7 @@ COMMANDS = [
     f"{_SQUAD} --null_score_diff_threshold=auto",
     "needs --version_2_with_negative=true",
   ),
+  (f"{_SQUAD} --max_seq_length=64", "expected more than --max_query_length=64"),
   (
     f"run_pretraining {_TRAIN} --input_file=texts.txt --masked_lm_prob=.2",
     "--masked_lm_prob needs --dynamic_masking",
@@ -214,6 +228,7 @@ def run_all(tmp_path_factory):
   (folder / "data").mkdir()
   (folder / "tasks.json").write_text("[]")
   (folder / "texts.txt").write_text("the film was good\n")
+  (folder / "texts.jsonl").write_text('{"text": "the film"}\n')
   (folder / "train.tsv").write_text("text\tlabel\ngood film\tx\n")
   (folder / "model.ckpt.index").write_bytes(b"")
   commands = [command.split() for command, _ in COMMANDS]

@@ -1,5 +1,7 @@
 """The line about letters that lower-casing strips, and who prints it."""
 
+import json
+
 import pytest
 
 from inputs import feature_files
@@ -53,6 +55,15 @@ def test_programs_that_read_text_print_it_once(tmp_path, program, lower):
   )
   expected = f"note: {path}: lower-casing strips 33.3% of the letters"
   assert result.stderr.count(expected) == int(lower)
+
+
+def test_letters_that_json_escapes_are_counted(tmp_path, capsys):
+  path = tmp_path / "hi.jsonl"
+  path.write_text(json.dumps({"text": HINDI}))
+  tiny.write_model(tmp_path)
+  vocab_file = str(tmp_path / "vocab.txt")
+  lost_letters.report_file(str(path), vocab_file, True, "text")
+  assert "strips 33.3% of the letters" in capsys.readouterr().err
 
 
 def test_a_model_of_sentence_pieces_keeps_marks(tmp_path):
