@@ -157,6 +157,13 @@ def loss_fn(model, features, seed):
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
+def make_loss(settings: TaggingSettings, data: fine_tuning.Data):
+  """Returns `loss_fn`; a ValueError if evaluations could choose no weights."""
+  if settings.evaluates_in_training:
+    tagging_data.check_metric(data.dev[0], data.metric)
+  return loss_fn
+
+
 def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   """Returns the files that the flags ask for, by kind."""
   paths = shared_flags.find_data_files(settings, ENDINGS)
@@ -271,7 +278,7 @@ def main() -> None:
       tagging_data.make_features(examples, run.local_folder)
     run.make_model(*model_functions(settings))
     if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run))
+      run.train(make_loss(settings, data), lambda: evaluate(run))
     if settings.do_eval:
       write_evaluation(run)
     if settings.do_predict:

@@ -95,7 +95,7 @@ def prepare_tagging(settings: run_tagging.TaggingSettings) -> SharedTask:
     make_features=tagging_data.make_features,
     create_model=create_model,
     predict=predict,
-    make_loss=lambda run: run_tagging.loss_fn,
+    make_loss=lambda run: run_tagging.make_loss(settings, run.data),
     evaluate=run_tagging.evaluate,
     write_evaluation=run_tagging.write_evaluation,
     write_predictions=run_tagging.write_predictions,

@@ -98,6 +98,26 @@ def make_features(data: TaggingSet, folder: str) -> None:
   )
 
 
+def check_metric(data: TaggingSet, metric: str) -> None:
+  """Raises a ValueError if all predictions of a set have the same score.
+
+  It would not say which weights are best: with no entity to find, F1 is 0.
+  """
+  if metric not in ("f1", "precision", "recall"):
+    return
+  labels, find = data.settings.labels, tagging_schemes.find_entities
+  if not any(
+    sentence.tags[entity.start] in labels
+    for sentence in data.examples()
+    for entity in find(sentence.tags)
+  ):
+    raise ValueError(
+      f"{', '.join(data.paths)}: no entity that the model has a label for, so "
+      f"--best_metric={metric} is the same for all weights: evaluate on "
+      "others, or choose another score"
+    )
+
+
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Reads the sentences and yields the rows of their windows."""
   settings, unseen = data.settings, collections.Counter()

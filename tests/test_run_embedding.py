@@ -485,6 +485,19 @@ def test_a_file_that_gives_no_score_is_refused(
   assert not (tmp_path / "out" / "checkpoint").exists()
 
 
+def test_evaluations_that_are_all_nan_choose_no_weights(tmp_path, capsys):
+  train = write(tmp_path, "train.tsv", "a\tfilm\t5", "the\tcast\t1")
+  # No word is known, so that all cosines are equal.
+  dev = write(tmp_path, "dev.tsv", "x\ty\t1", "z\tx\t2", "y\tz\t3")
+  flags = {"train_file": train, "eval_file": dev, "objective": "scores"}
+  flags |= {**TRAINING, "eval_every_steps": 2}
+  tiny.write_model(tmp_path)
+  run(tmp_path, **flags)
+  shown = "of step 1, the last: no eval_spearman to go by (evaluations: 1)\n"
+  assert shown in capsys.readouterr().out
+  assert not (tmp_path / "out" / "best").exists()
+
+
 @pytest.mark.parametrize(
   ("objective", "flag", "value"),
   [

@@ -200,6 +200,15 @@ FAULTS = (
     {"dev.txt": "good X JJ\nbad X NN\n"},
     "{}/dev.txt: its tags mark no entities, but the model's labels do (--tag_",
   ),
+  (
+    {"dev.txt": "good X O\nbad X O\n", "eval_every_steps": 2},
+    "{}/dev.txt: no entity that the model has a label for, so --best_metric=f1 "
+    "is the same for all weights: ",
+  ),
+  (
+    {"dev.txt": "good X I-DAY\n", "eval_every_steps": 2},
+    "{}/dev.txt: no entity that the model has a label for",
+  ),
   ({"do_train": False, "do_eval": False}, "nothing to do: pass --do_train=tr"),
   (
     {"data_dir": "/nowhere", "do_eval": False},
