@@ -138,13 +138,19 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
 def _count_updates(optimizers, draws) -> None:
   """Tells optimizers which steps updated a variable: its tasks' alone.
 
-  A function of the plan, so a run that resumes has the same counts.
+  A function of the plan, so a run that resumes has the same counts. There is
+  one for all variables of the same tasks, and none for those of all tasks.
   """
-  owners: dict[int, list[int]] = {}  # The tasks by the id of a variable.
+  owners: dict[int, tuple[int, ...]] = {}  # The tasks by the id of a variable.
   for number, optimizer in enumerate(optimizers):
     for variable in optimizer.variables:
-      owners.setdefault(id(variable), []).append(number)
+      owners[id(variable)] = (*owners.get(id(variable), ()), number)
+  counts = {}
+  for tasks in set(owners.values()):
+    is_updated = np.isin(draws, tasks)
+    if not is_updated.all():
+      counts[tasks] = np.cumsum(is_updated) - is_updated
   for optimizer in optimizers:
-    for i, variable in enumerate(optimizer.variables):
-      is_updated = np.isin(draws, owners[id(variable)])
-      optimizer.updates_before[i] = np.cumsum(is_updated) - is_updated
+    optimizer.updates_before = [
+      counts.get(owners[id(variable)]) for variable in optimizer.variables
+    ]
