@@ -51,10 +51,11 @@ def to_float16(vectors: np.ndarray, first: int, source: str) -> np.ndarray:
   """
   with np.errstate(over="ignore"):
     rows = vectors.astype("<f2")
-  for number in np.flatnonzero(~np.isfinite(rows).all(1))[:1]:
+  is_good = np.isfinite(rows).all(1)
+  if not is_good.all():
     raise ValueError(
-      f"{source}: the vector of line {first + number + 1} holds NaN or a "
-      "number beyond 65,504, the largest float16"
+      f"{source}: the vector of line {first + is_good.argmin() + 1} holds NaN "
+      "or a number beyond 65,504, the largest float16"
     )
   return rows
 
