@@ -83,7 +83,9 @@ class ConversionSettings(program.Settings):
     "are random. 0 leaves it.",
     least=0,
   )
-  seed: int = _changes(12345, "Decides the new embeddings.")
+  seed: int = _changes(
+    12345, "Decides the new embeddings.", needs="resize_vocab"
+  )
 
   def check(self) -> None:
     """Refuses two inputs, too, and an output that is there."""

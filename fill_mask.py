@@ -21,7 +21,9 @@ class FillMaskSettings(shared_flags.InferenceSettings):
   text: tuple[str, ...] = _data(
     (), "A text, instead of --input_file; may be given again.", repeated=True
   )
-  top_k: int = _output(5, "Guesses for each mask.", least=1)
+  top_k: int = _output(
+    5, "Guesses for each mask.", least=1, needs="score=false"
+  )
   score: bool = _output(
     False,
     "Whether to give each text's pseudo-log-likelihood (natural logarithm) and "

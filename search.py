@@ -32,6 +32,7 @@ from vocabularies import lost_letters
 
 _index = program.group("Index")
 _search = program.group("Search")
+_query = functools.partial(_search, needs=("query", "query_file"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class SearchSettings(program.Settings):
   query_file: str | None = _search(
     None, "More of them, one a line.", path="input"
   )
-  prompt_name: str | None = _search(
+  prompt_name: str | None = _query(
     None,
     "The prompt to put before every query, of those that the model has, such "
     "as query; default the one that it states.",
@@ -74,17 +75,19 @@ class SearchSettings(program.Settings):
   line_prompt_name: str | None = _index(
     None, "The prompt to put before every line; default likewise."
   )
-  top_k: int = _search(10, "Lines to find for each query.", least=1)
-  rerank: str | None = _search(
+  top_k: int = _query(10, "Lines to find for each query.", least=1)
+  rerank: str | None = _query(
     None,
     "A run_classifier.py model of pairs, which scores query and line together "
     "and orders the first lines anew: --rerank_lines, or --top_k if that is "
     "more.",
     path="model",
   )
-  rerank_lines: int = _search(100, "See --rerank.", least=1)
+  rerank_lines: int = _search(100, "See --rerank.", least=1, needs="rerank")
   rerank_label: str = _search(
-    "1", "With --rerank: the label whose probability is the score."
+    "1",
+    "With --rerank: the label whose probability is the score.",
+    needs="rerank",
   )
   output_file: str | None = _search(
     None,

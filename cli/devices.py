@@ -58,11 +58,6 @@ class DeviceSettings(program.Settings):
     needs=_TPU,
   )
   num_tpu_cores: int = _devices(8, "Ignored: the TPU says how many it has.")
-  iterations_per_loop: int = _devices(
-    1000,
-    "Most steps per call of the compiled loop, which takes seconds at most.",
-    least=1,
-  )
 
   @property
   def compute_dtype(self) -> str:

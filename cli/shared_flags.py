@@ -115,6 +115,11 @@ class TrainingSettings(program.Settings):
     False,
     "Whether to recompute layers in the backward pass: less memory, slower.",
   )
+  iterations_per_loop: int = _training(
+    1000,
+    "Most steps per call of the compiled loop, which takes seconds at most.",
+    least=1,
+  )
   save_checkpoints_steps: int = _training(
     1000, "Steps from one checkpoint to the next.", least=1
   )

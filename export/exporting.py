@@ -31,6 +31,8 @@ def write(
   With settings for `quantization.compare` the products are int8. Returns how
   close the export is, in words; a ValueError if it is not close enough.
   """
+  if check:
+    quantization.check_flags(trained.kind, check.given)
   graph = signatures.Graph(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
     card = _write(temporary, graph, format, quantizes=bool(check))

@@ -4,7 +4,7 @@ Both answer the examples of a labelled file. Scores are between 0 and 1 here,
 those of SQuAD too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 import dataclasses
 import itertools
 import os
@@ -26,7 +26,6 @@ from tasks import (
   tagging_results,
 )
 
-# The flags of export_saved_model.py that only a comparison reads.
 _FEWEST_EXAMPLES = 50  # A score of fewer says little.
 
 
@@ -61,6 +60,15 @@ class Comparison(NamedTuple):
     if self.changed is not None:
       scores += f"; {self.changed:,} of {self.examples:,} answers changed"
     return f"on {self.sample}: {scores}"
+
+
+def check_flags(kind: str, given: Collection[str]) -> None:
+  """Raises a ValueError if a flag is given that no file of this kind has."""
+  names = set().union(*_COLUMNS.values()).difference(_COLUMNS.get(kind, ()))
+  if unread := names.intersection(given):
+    raise ValueError(
+      f"--{min(unread)}: the --eval_file of a model of the kind {kind} has none"
+    )
 
 
 def compare(
@@ -262,4 +270,11 @@ _EVALUATIONS: dict[str, tuple[Callable, Callable]] = {
   "multiple_choice": (_read_choices, _score_choices),
   answers.FEATURES: (_read_similar_texts, _score_vectors),
   answers.FILL_MASK: (_read_texts, _score_guesses),
+}
+# The flags of their columns.
+_TABLES = ("text_column", "text_pair_column", "label_column")
+_COLUMNS = {
+  **dict.fromkeys(("single_label", "regression", answers.FEATURES), _TABLES),
+  "multi_label": (*_TABLES, "label_separator"),
+  "tagging": ("token_column", "tag_column"),
 }

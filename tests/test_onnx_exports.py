@@ -197,13 +197,11 @@ def test_int8_is_compared_on_the_evaluation_file(case, tmp_path, capsys):
   requests = tiny_models.write_case(tmp_path, case)
   name, write, score = EVALUATION[case]
   write(tmp_path / name, range(60))
+  flags = {"eval_file": tmp_path / name, "max_eval_examples": 50}
+  if case == "single_label":
+    flags["text_pair_column"] = "text_b"
   path = tiny_models.run_export(
-    tmp_path,
-    quantize="int8",
-    eval_file=tmp_path / name,
-    max_eval_examples=50,
-    max_score_drop=1,
-    text_pair_column="text_b" if case == "single_label" else None,
+    tmp_path, quantize="int8", max_score_drop=1, **flags
   )
   found = exported_model.ExportedModel(path).card.quantization
   assert found["dtype"] == "int8" and found["examples"] == 50
@@ -249,6 +247,10 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
     ({"format": "saved_model"}, "--quantize=int8 needs --format=onnx"),
     ({}, "--quantize=int8 needs --eval_file"),
     ({"eval_file": "dev.txt"}, "dev.txt"),
+    (
+      {"eval_file": __file__, "tag_column": 1},
+      "--tag_column: the --eval_file of a model of the kind single_label has",
+    ),
   ],
 )
 def test_quantization_needs_a_file(trained, flags, message):

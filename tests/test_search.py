@@ -321,7 +321,7 @@ def test_damaged_files_and_models_of_another_task(encoder, here, tmp_path):
   with pytest.raises(ValueError, match="for tagging, not vectors"):
     run(here, trained)
   with pytest.raises(ValueError, match="a model for tagging of text; expected"):
-    run(here, model, rerank=trained)
+    run(here, model, query="film", rerank=trained)
 
 
 @pytest.mark.parametrize("case", ["regression", "single_label"])

@@ -201,6 +201,22 @@ COMMANDS = [
   ),
   (f"{_EXPORT} --quantize=int8", "--quantize=int8 needs --format=onnx"),
   (f"{_CONVERT} --model=.", "--input and --model are the same: give one"),
+  # Flags that another one makes idle.
+  (f"fill_mask {_TEXTS} --score --top_k=3", "--top_k needs --score=false"),
+  (
+    f"fill_mask {_TEXTS} --iterations_per_loop=9",
+    "no flag is called --iterations_per_loop",
+  ),
+  (f"{_CONVERT} --seed=1", "--seed needs --resize_vocab"),
+  (
+    f"{_SEARCH} --model=. --query=x --rerank_lines=9",
+    "--rerank_lines needs --rerank",
+  ),
+  (f"{_SEARCH} --model=. --top_k=9", "--top_k needs --query or --query_file"),
+  (
+    f"{_VECTORS} --objective=labels --early_stopping_patience=2",
+    "_patience needs --eval_every_epochs or --eval_every_steps",
+  ),
   ("predict --export_dir=. --serve --text=x", "--serve and --text are given"),
   # An output that cannot be written.
   (
