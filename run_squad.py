@@ -209,9 +209,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if scores:
     run.set_summary_score(scores.totals)
     run.report_on(examples, lambda _: squad_results.describe(scores))
-  elif labelled := examples.features.counts["labelled"]:
-    count = examples.features.counts["questions"]
-    print(f"not scored: only {labelled:,} of {count:,} questions have answers")
+  elif examples.features.counts["labelled"]:
+    fault = squad_data.describe_unanswered(examples.features.counts)
+    print(f"not scored: {fault}")
 
 
 def check_no_answer(

@@ -277,7 +277,10 @@ def main() -> None:
   queries += files.read_lines(path) if path else ()
   model = bert.load(settings.model)
   if model.task != "features":
-    raise ValueError(f"--model={settings.model}: for {model.task}, not vectors")
+    raise ValueError(
+      f"--model={settings.model}: for {model.task}, not vectors; "
+      "run_embedding.py trains a model of vectors"
+    )
   reranker = open_reranker(settings) if settings.rerank else None
   vectors = open_index(settings, model)
   count = max(settings.top_k, settings.rerank_lines if reranker else 1)

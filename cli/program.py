@@ -475,10 +475,10 @@ def print_summary(
     line = f"checkpoints: {len(steps)}, {sum(sizes) / 1e6:,.1f} MB"
     if len(steps) > 1:
       line += "; --keep_checkpoint_max=1 keeps only the newest"
-    else:
+    elif checkpoints.has_slots(folder, steps[0]):
       line += (
-        ", from which training can go on; older ones are deleted when it is "
-        "complete, unless you pass --keep_checkpoint_max"
+        ", from which training can go on; a complete training deletes the "
+        "older ones, unless you pass --keep_checkpoint_max"
       )
     lines.append(line)
   has_best = model_selection.best_step(folder) is not None

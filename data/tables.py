@@ -266,9 +266,12 @@ def _check_width(
       "it as CSV"
     )
   if count < needed:
+    doubt = f"is a {delimiter} missing?"
+    if row.cells[0].startswith("#"):
+      doubt = "is it a comment? Remove such lines"
     raise ValueError(
-      f"{row.location}: expected at least {needed} columns, found {count} (is a"
-      f" {delimiter} missing?)"
+      f"{row.location}: expected at least {needed} columns, found {count} "
+      f"({doubt})"
     )
   if is_long:
     quotes = " without quotes" if format == "csv" else ""
@@ -362,7 +365,12 @@ def shorten(text: str) -> str:
   return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-def describe_unlabelled(places: Sequence[str], count: int, total: int) -> str:
+def describe_unlabelled(
+  places: Sequence[str],
+  count: int,
+  total: int,
+  names: tuple[str, str] = ("label", "rows"),
+) -> str:
   """Says where the first rows without a label are, and how many there are.
 
   >>> describe_unlabelled(["a.tsv:3", "a.tsv:4"], count=2, total=9)
@@ -370,8 +378,8 @@ def describe_unlabelled(places: Sequence[str], count: int, total: int) -> str:
   """
   shown = list(places[:PLACES_SHOWN])
   more = ["..."] if count > len(shown) else []
-  listing = ", ".join(shown + more)
-  return f"{listing}: no label; {count:,} of {total:,} rows have none"
+  listing, (label, rows) = ", ".join(shown + more), names
+  return f"{listing}: no {label}; {count:,} of {total:,} {rows} have none"
 
 
 def check_unicode(text: str, name: str) -> None:

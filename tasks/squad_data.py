@@ -1,6 +1,6 @@
 """Questions about texts as feature files, batches, logits and predictions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 import functools
 import itertools
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from data import atomic, progress, worker_processes
+from data import atomic, progress, tables, worker_processes
 from inputs import feature_files, held_out, records, text_inputs, training_input
 from tasks import squad, squad_answers, squad_features, squad_results
 
@@ -87,7 +87,8 @@ def make_features(data: SquadSet, folder: str) -> None:
   """
   names = ("questions", "misplaced", "labelled", "cut_questions", "outside")
   names += ("unanswerable",)
-  counts: dict[str, Any] = dict.fromkeys(names, 0) | {"misplaced_shown": []}
+  counts: dict[str, Any] = dict.fromkeys(names, 0)
+  counts |= {"misplaced_shown": [], "unlabelled": []}
   rows = _make_rows(data, counts)
   features = feature_files.open_or_make(data, folder, rows, counts)
   length = data.settings.max_seq_length
@@ -123,13 +124,30 @@ def make_features(data: SquadSet, folder: str) -> None:
   _check_answers(data, counts)
 
 
+def describe_unanswered(counts: Mapping[str, Any]) -> str:
+  """Says which of some questions have no answers, and how many do not."""
+  total = counts["questions"]
+  # Features of an older version lack the places.
+  places = counts.get("unlabelled") or ["some questions"]
+  missing = total - counts["labelled"]
+  names = ("answers", "questions")
+  return tables.describe_unlabelled(places, missing, total, names)
+
+
 def _check_answers(data, counts) -> None:
   """Raises a ValueError if answers are needed that are not known."""
-  if data.needs_answers and counts["labelled"] < counts["questions"]:
+  if counts["labelled"] == counts["questions"]:
+    return
+  fault, negative = describe_unanswered(counts), "--version_2_with_negative"
+  if data.is_training:
     raise ValueError(
-      f"{data.paths[0]}: only {counts['labelled']:,} of "
-      f"{counts['questions']:,} questions have answers, an evaluation and "
-      "--null_score_diff_threshold=auto need all: pass another --eval_file"
+      f"{fault}: training needs all; those of an empty list are no answer only "
+      f"with {negative}=true"
+    )
+  if data.needs_answers:
+    raise ValueError(
+      f"{fault}: an evaluation and --null_score_diff_threshold=auto need all: "
+      "pass another --eval_file"
     )
 
 
@@ -150,26 +168,29 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   )
   results = worker_processes.map_in_order(make, blocks, num_processes)
   number, shown = 0, counts["misplaced_shown"]
+  unlabelled = counts["unlabelled"]
   for result in itertools.chain.from_iterable(results):
     for record, length in result.windows:
       record = squad_features.set_unique_id(record, number)
       yield feature_files.Row(record, length, counts["questions"])
       number += 1
     counts["questions"] += 1
-    counts["labelled"] += result.is_labelled
+    counts["labelled"] += not result.unlabelled
+    if result.unlabelled and len(unlabelled) < tables.PLACES_SHOWN:
+      unlabelled.append(result.unlabelled)
     counts["cut_questions"] += result.was_cut
     counts["outside"] += result.outside
     counts["unanswerable"] += result.has_no_answer
     if result.misplaced:
       counts["misplaced"] += 1
-      if len(shown) < 3:
+      if len(shown) < tables.PLACES_SHOWN:
         shown.append(result.misplaced)
+  _check_answers(data, counts)
   if counts["questions"] and not number:
     raise ValueError(
       f"{path}: no question to train on, all {counts['questions']} answers "
       f"are not where answer_start says: {'; '.join(shown)}"
     )
-  _check_answers(data, counts)
 
 
 def compute_logits(

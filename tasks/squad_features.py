@@ -161,7 +161,7 @@ class QuestionRows(NamedTuple):
   """The windows of a question, as records, and what was found on the way."""
 
   windows: list[tuple[bytes, int]]  # Records, and how many tokens they have.
-  is_labelled: bool  # It has answers, or is known to have none.
+  unlabelled: str  # Where it is if its answers are not known, else "".
   was_cut: bool  # It has more than max_query_length tokens.
   outside: int = 0  # Windows to train on without the answer that there is.
   has_no_answer: bool = False  # It is known to have none.
@@ -212,10 +212,7 @@ class FeatureMaker:
     return QuestionWindows(query, parts, len(whole) > len(query))
 
   def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:
-    """Makes the records of some questions.
-
-    A ValueError names one to train on that lacks the answers that it needs.
-    """
+    """Makes the records of some questions."""
     return [self._make_rows(*pair) for pair in self.documents(questions)]
 
   def _make_rows(self, document, question):
@@ -223,25 +220,21 @@ class FeatureMaker:
     # An empty list means that there is no answer only where that is possible.
     may_be_empty = self.settings.version_2_with_negative
     is_labelled = answers is not None if may_be_empty else bool(answers)
+    unlabelled = "" if is_labelled else question.location
     query, parts, was_cut = self.windows(document, question)
     head = [self._cls_id, *query, self._sep_id]
     head = [record_writer.encode_id(number) for number in head]
     if not self._is_training:
       rows = [self._encode(head, document, window, {}) for window in parts]
-      return QuestionRows(rows, is_labelled, was_cut)
-    if answers is None:
-      raise ValueError(f"{question.location}: no 'answers' to train on")
-    if not is_labelled:
-      raise ValueError(
-        f"{question.location}: a question without an answer; pass "
-        "--version_2_with_negative=true to train on such questions"
-      )
+      return QuestionRows(rows, unlabelled, was_cut)
+    if unlabelled:
+      return QuestionRows([], unlabelled, was_cut)
     span = None
     if answers:
       span = find_answer(document, answers[0])
       if span is None:
         misplaced = _describe_misplaced(question)
-        return QuestionRows([], is_labelled, was_cut, misplaced=misplaced)
+        return QuestionRows([], unlabelled, was_cut, misplaced=misplaced)
     rows, outside = [], 0
     for window in parts:
       start, end = _positions(window, span, len(head))
@@ -249,7 +242,7 @@ class FeatureMaker:
       labels = {"start_positions": start, "end_positions": end}
       labels["is_impossible"] = int(not answers)
       rows.append(self._encode(head, document, window, labels))
-    return QuestionRows(rows, is_labelled, was_cut, outside, not answers)
+    return QuestionRows(rows, unlabelled, was_cut, outside, not answers)
 
   def _encode(self, head, document, window, labels):
     """Makes the record of a window; `head` is [CLS] question [SEP], encoded."""

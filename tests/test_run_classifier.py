@@ -214,7 +214,7 @@ def test_a_complete_training_keeps_its_last_and_its_best_weights(tmp_path):
   [best] = checkpoints.saved_steps(str(out / "best"))
   assert slot not in read_checkpoint(out / "best", best)
   assert re.search(
-    r"checkpoints: 1, \d.* older ones are deleted when it is complete",
+    r"checkpoints: 1, \d.* can go on; a complete training deletes the older",
     result.stdout,
   )
   assert re.search(r"best/: the best weights alone, 0\.\d MB", result.stdout)

@@ -318,7 +318,7 @@ def test_training_on_makes_a_threshold_one_of_other_weights(
     # A threshold is that of these weights, not of earlier ones.
     (
       {"do_predict": True, "predict_file": "own.jsonl", **AUTO},
-      "own.jsonl: only 0 of 1 questions have answers",
+      "own.jsonl:1: no answers; 1 of 1 questions have none: an evaluation",
     ),
     (
       {"do_train": False, "do_predict": True, "eval_file": "own.jsonl"}
@@ -345,7 +345,7 @@ def test_scores_of_other_answers_are_not_compared(folder):
   program_flags.assert_refused(result, "--max_answer_length=2 (was 30)")
 
 
-SOME_FILE = "tests/helpers/tiny.py"
+SOME_FILE = "configs/bert_tiny.json"
 ANSWER = {"do_predict": True, "predict_file": SOME_FILE}
 
 

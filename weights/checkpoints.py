@@ -258,6 +258,15 @@ def read_step(prefix: str) -> int:
   return int(value)
 
 
+def has_slots(folder: str, step: int) -> bool:
+  """Returns whether training can go on from a checkpoint, which has Adam's.
+
+  That of one of several tasks has the weights alone.
+  """
+  names = open_weights(checkpoint_prefix(folder, step)).shapes
+  return any(name.endswith("/adam_m") for name in names)
+
+
 def read(prefix: str) -> Iterator[tuple[str, np.ndarray]]:
   """Yields the names and values of a checkpoint, V1 or V2, in order of name."""
   weights = open_weights(prefix)

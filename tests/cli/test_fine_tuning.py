@@ -124,12 +124,14 @@ def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
 
 
 def test_the_summary_of_a_task_that_no_export_has(tmp_path, capsys):
-  (tmp_path / "model.ckpt-3.index").write_text("x")
-  (tmp_path / "model.ckpt-3.data-00000-of-00001").write_text("x")
+  checkpoints.write(str(tmp_path), {"a": np.zeros(1, np.float32)}, 3)
   program.print_summary(str(tmp_path), 0.0, {}, "", can_export=False)
   assert "export_saved_model.py" not in capsys.readouterr().out
   program.print_summary(str(tmp_path), 0.0, {}, "")
-  assert "export_saved_model.py" in capsys.readouterr().out
+  printed = capsys.readouterr().out
+  assert "export_saved_model.py" in printed
+  # No training can continue without slots, as those of several tasks.
+  assert "checkpoints: 1, 0.0 MB\n" in printed
 
 
 def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(

@@ -199,6 +199,12 @@ LONG = ":2: expected 2 columns, found 3"
   ("name", "content", "wanted", "message"),
   [
     ("t.tsv", "a\tb\nc d\n", 1, f"{SHORT} (is a tab missing?)"),
+    (
+      "t.tsv",
+      "a\tb\n# c\n",
+      1,
+      f"{SHORT} (is it a comment? Remove such lines)",
+    ),
     ("t.csv", "a,b\nc\n", -1, f"{SHORT} (is a comma missing?)"),
     (
       "t.csv",

@@ -98,6 +98,7 @@ def test_counts_of_questions_and_windows(tmp_path, settings):
   assert counts == {
     "questions": 6,
     "labelled": 6,
+    "unlabelled": [],
     "cut_questions": 1,
     "misplaced": 1,
     "outside": counts["outside"],
@@ -199,14 +200,21 @@ def test_logits_become_answers_and_scores(tmp_path, settings):
   assert scores["best_f1"] == 100.0
 
 
-def test_a_file_that_lacks_needed_answers_is_refused(tmp_path, settings):
-  paragraph = tiny.make_question(1)
-  del paragraph["qas"][0]["answers"]
-  path = write_questions(tmp_path / "a.json", paragraph)
-  with pytest.raises(ValueError, match="only 0 of 1 questions have answers"):
-    open_set("dev", path, settings, needs_answers=True)
-  assert not (tmp_path / "dev.tf_record").exists()
-  assert not open_set("dev", path, settings).is_labelled
+@pytest.mark.parametrize("kind", ["train", "dev"])
+def test_questions_that_lack_needed_answers_are_named(tmp_path, settings, kind):
+  paragraphs = [tiny.make_question(number) for number in range(6)]
+  for paragraph in paragraphs[1:5]:
+    del paragraph["qas"][0]["answers"]
+  path = write_questions(tmp_path / "a.json", *paragraphs)
+  places = ", ".join(f"{path}: question 'q{number}'" for number in (1, 2, 3))
+  with pytest.raises(ValueError) as error:
+    open_set(kind, path, settings, needs_answers=kind == "dev")
+  assert str(error.value).startswith(
+    f"{places}, ...: no answers; 4 of 6 questions have none: "
+  )
+  assert not (tmp_path / f"{kind}.tf_record").exists()
+  if kind == "dev":
+    assert not open_set("dev", path, settings).is_labelled
 
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path, settings):

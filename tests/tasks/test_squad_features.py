@@ -185,8 +185,10 @@ def test_an_empty_list_of_answers_is_one_of_version_2(make_rows):
   for answers, labelled in ((None, False), ((), True)):
     question = ask("a b", answers=answers)
     rows, _ = make_rows(question, False, version_2_with_negative=True)
-    assert rows.is_labelled == labelled
-    assert not make_rows(question, False)[0].is_labelled
+    assert rows.unlabelled == ("" if labelled else "here")
+    assert make_rows(question, False)[0].unlabelled == "here"
+    rows, _ = make_rows(question)
+    assert (rows.windows, rows.unlabelled) == ([], "here")
 
 
 def test_unique_ids_are_filled_in_later(make_maker):
@@ -230,19 +232,9 @@ def test_misplaced_answers_are_left_out_of_training(make_rows, start, message):
   assert len(rows.windows) == 1
 
 
-@pytest.mark.parametrize(
-  ("context", "answers", "is_training", "message"),
-  [
-    ("a b", None, True, "here: no 'answers' to train on"),
-    ("a b", (), True, "here: a question without an answer; pass --version_2_w"),
-    ("\u200b", None, False, "here: the context is empty: no token"),
-  ],
-)
-def test_questions_that_are_refused(
-  make_maker, context, answers, is_training, message
-):
-  with pytest.raises(ValueError, match=message):
-    make_maker(is_training)([ask(context, answers=answers)])
+def test_a_context_without_a_token_is_refused(make_maker):
+  with pytest.raises(ValueError, match="here: the context is empty: no token"):
+    make_maker(False)([ask("\u200b", answers=None)])
 
 
 def test_a_question_that_leaves_no_room_is_an_error():
