@@ -10,7 +10,7 @@ import math
 import re
 from typing import NamedTuple
 
-from data import packing, tables
+from data import files, packing, tables
 import tokenization
 
 Label = int | list[int] | float
@@ -80,8 +80,11 @@ class ClassificationTask(NamedTuple):
     }[kind]
     if not sets:
       share = ", or --eval_share" if kind == "eval" else ""
-      cure = f"pass --{kind}_file or --data_dir{share}"
-      raise ValueError(f"--do_{kind}: the task has no such data; {cure}")
+      names = " or ".join(files.SPLITS[kind])
+      raise ValueError(
+        f"--do_{kind}: the task has no such data; pass --{kind}_file, or a "
+        f"--data_dir that holds {names}{share}"
+      )
     return sets
 
 

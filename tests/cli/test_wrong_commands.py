@@ -70,7 +70,8 @@ COMMANDS = [
   ),
   (
     f"{_FILE} --train_file=train.tsv --do_eval",
-    "--do_eval: the task has no such data",
+    "--do_eval: the task has no such data; pass --eval_file, or a --data_dir "
+    "that holds dev or valid or val, or --eval_share",
   ),
   (
     f"run_embedding {_TRAIN} --train_file=x.tsv",
