@@ -75,6 +75,7 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     """Refuses what does not fit the objective, too, and wrong columns."""
     super().check()
     check_labels(self)
+    check_alone(self)
     if self.train_batch_size == 1:
       raise ValueError("--train_batch_size=1: nothing to compare a text with")
     choose_metric(self)
@@ -97,6 +98,21 @@ def check_labels(settings: EmbeddingSettings) -> None:
     raise ValueError(
       "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
       "run_classifier.py evaluates and predicts with the folder"
+    )
+
+
+def check_alone(settings: EmbeddingSettings) -> None:
+  """Refuses flags of pairs where only texts that are alone are read."""
+  of_pairs = "text_pair_column label_column id_column min_score max_score"
+  unread = sorted(settings.given.intersection(of_pairs.split()))
+  if (
+    unread
+    and settings.objective == "sentences"
+    and settings.data_kinds == ["train"]
+  ):
+    raise ValueError(
+      f"--{unread[0]}: to train, --objective=sentences takes texts alone; only "
+      "pairs to evaluate or to predict have it"
     )
 
 

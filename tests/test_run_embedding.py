@@ -515,6 +515,14 @@ def test_a_flag_of_another_objective_is_refused(
   refuse(tmp_path, message, objective=objective, **{flag: value})
 
 
+@pytest.mark.parametrize("flag", ["text_pair_column", "id_column", "max_score"])
+def test_texts_alone_have_no_columns_of_pairs(flag, tmp_path):
+  train = write(tmp_path, "train.tsv", "a\tfilm", "the\tcast")
+  flags = {"train_file": train, "objective": "sentences", flag: "1"}
+  message = f"--{flag}: to train, --objective=sentences takes texts alone"
+  refuse(tmp_path, message, config=DROPOUT, **flags)
+
+
 @pytest.mark.parametrize(
   ("flags", "lines", "message"),
   [
