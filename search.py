@@ -168,8 +168,10 @@ def make_rows(
       vectors = encode(model, block, settings.line_prompt_name)
     else:
       vectors = stored[done : done + len(block)]
+    rows = vector_index.to_float16(vectors, done, source)
+    if stored is not None:
       compare(settings, model, block, vectors, done)
-    yield vector_index.to_float16(vectors, done, source)
+    yield rows
     done += len(block)
     if bar.is_due():
       speed = f"{bar.units_per_second(done):,.1f} lines/s"

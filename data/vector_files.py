@@ -124,7 +124,10 @@ def _append_only(file: BinaryIO) -> types.SimpleNamespace:
 def read(path: str, lines: int, width: int) -> np.ndarray:
   """Reads the pooled vectors of a .npz, float [lines, width]."""
   try:
-    vectors = np.load(remote.local_copy(path))["vectors"]
+    arrays = np.load(remote.local_copy(path))
+    if isinstance(arrays, np.ndarray):
+      raise ValueError("one array, as in a .npy")
+    vectors = arrays["vectors"]
   except (*_DAMAGE, zipfile.BadZipFile) as error:
     reason = " ".join(str(error).split())
     raise ValueError(

@@ -187,8 +187,8 @@ def test_vectors_of_something_else(encoder, here, flags, lines, message):
   ("number", "place", "message"),
   [
     # The first vector is compared with the model's, the second is not.
-    (np.nan, 0, "the vector of line 1 is not that of --model="),
-    (np.inf, 0, "the vector of line 1 is not that of --model="),
+    (np.nan, 0, "v.npz: the vector of line 1 holds NaN or a number beyond"),
+    (np.inf, 0, "v.npz: the vector of line 1 holds NaN or a number beyond"),
     (np.nan, 1, "v.npz: the vector of line 2 holds NaN or a number beyond"),
     (1e5, 1, "v.npz: the vector of line 2 holds NaN or a number beyond"),
   ],
@@ -206,7 +206,7 @@ def test_files_that_hold_no_vectors(encoder, here):
   vectors = np.load(extract(encoder, here))["vectors"]
   path, fault = here / "v.npz", "v.npz: not a .npz of extract_features.py: "
   for write, message in (
-    (lambda file: np.save(file, vectors), fault + "only integers, slices"),
+    (lambda file: np.save(file, vectors), fault + "one array, as in a .npy"),
     (lambda file: np.savez(file, x=vectors), fault + ".vectors is not a file"),
     (lambda file: np.savez(file, vectors=vectors > 0), "v.npz: bool of the"),
     (lambda file: file.write(b"text"), fault),
