@@ -167,10 +167,13 @@ def make_loss(settings: TaggingSettings, data: fine_tuning.Data):
 def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   """Returns the files that the flags ask for, by kind."""
   paths = shared_flags.find_data_files(settings, ENDINGS)
-  return {
+  sources = {
     kind: settings.open_source(kind, path, settings.tag_scheme)
     for kind, path in paths.items()
   }
+  for source in sources.values():
+    tagging.note_comments(source)
+  return sources
 
 
 def open_data(

@@ -57,7 +57,8 @@ def os_errors(path: str) -> Iterator[None]:
   try:
     yield
   except tf.errors.OpError as error:
-    raise OSError(f"{path}: {error.message}") from None
+    message = error.message or type(error).__name__
+    raise OSError(f"{path}: {message}") from None
 
 
 def local_copy(path: str, *beside: str) -> str:

@@ -57,7 +57,7 @@ def _read_known(path):
   try:
     known = files.read_json_if_any(path)
     # It will be written again, which half of a surrogate pair cannot be.
-    tables.check_unicode(json.dumps(known, ensure_ascii=False), FILE)
+    tables.check_unicode(json.dumps(known, ensure_ascii=False), path)
   except (OSError, ValueError) as error:
     progress.note(f"note: {error}; the engines are tried again")
     return {}

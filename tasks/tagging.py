@@ -100,14 +100,14 @@ def open_source(
     first = next((line for line in _read_lines(untagged) if line.cells), None)
     if first and len(first.cells) < source.num_columns:
       return untagged
-  if token_column == 0:
-    _note_comments(source)
   is_known = scheme != "auto"
   return source if is_known else source._replace(scheme=find_scheme(source))
 
 
-def _note_comments(source: Source) -> None:
+def note_comments(source: Source) -> None:
   """Says which lines are taken for comments where words might begin with #."""
+  if source.token_column > 0:
+    return
   comments = [line.number for line in _read_lines(source) if line.is_comment]
   if comments:
     progress.note(

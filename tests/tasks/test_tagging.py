@@ -212,6 +212,8 @@ def test_comments_are_skipped_and_said_where_words_begin_with_a_hash(
   source = tagging.open_source(path, 0, -1, "iob2")
   [sentence] = tagging.read_sentences(source)
   assert " ".join(sentence.words) == words
+  assert capsys.readouterr().err == ""  # A program opens it twice.
+  tagging.note_comments(source)
   said = capsys.readouterr().err
   assert bool(said) == bool(comments)
   if comments:
