@@ -52,6 +52,7 @@ from encoders import encoder_table
 import heads
 from inputs import text_inputs
 from tasks import masked_words
+from vocabularies import vocabulary_table
 
 # By --output_format and --score: how an answer is written.
 _WRITERS = {
@@ -62,16 +63,17 @@ _WRITERS = {
 }
 
 
-def guess(model, features, vocab_size, top_k) -> dict[str, tf.Tensor]:
+def guess(model, features, row_bias, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
   `features` are rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
-  Returns ids below `vocab_size`, int32, and probabilities, float32, of the most
-  likely tokens [B, top_k]; log_prob, float32 [B], of the token that was there.
+  `row_bias`, float32 [V], rules out rows that have no token. Returns ids, int32,
+  and probabilities, float32, of the most likely tokens [B, top_k]; log_prob,
+  float32 [B], of the token that was there.
   """
   names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
   output = model(*(features[name] for name in names))
-  logits = output.masked_lm_logits[:, 0, :vocab_size]
+  logits = output.masked_lm_logits[:, 0] + row_bias
   log_probs = tf.nn.log_softmax(logits)  # [B, V]
   best, ids = tf.math.top_k(log_probs, top_k)
   asked = tf.gather(log_probs, features["masked_lm_ids"][:, 0], batch_dims=1)
@@ -82,9 +84,12 @@ def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
   make_model, tokens = heads.PretrainingModel, [masked_words.MASK]
   model = text_programs.open_model(settings, make_model, tokens)
-  vocab_size = max(model.tokenizer.inv_vocab) + 1
-  top_k = min(settings.top_k, vocab_size)
-  compute = functools.partial(guess, vocab_size=vocab_size, top_k=top_k)
+  vocab = model.tokenizer.vocab
+  compute = functools.partial(
+    guess,
+    row_bias=vocabulary_table.bias_of_rows(vocab, model.config.vocab_size),
+    top_k=min(settings.top_k, len(vocabulary_table.ids_of_tokens(vocab))),
+  )
   return masked_words.MaskedWords(
     model.tokenizer,
     settings.max_seq_length,

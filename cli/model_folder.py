@@ -313,25 +313,27 @@ def check_free(flag: str, path: str) -> None:
 
 def check_vocabulary(path: str, config) -> None:
   """Raises a ValueError if a vocabulary has more tokens than a model rows."""
-  size, rows = vocabulary_table.size_of(path), config.vocab_size
+  vocab, rows = vocabulary_table.load_vocab(path), config.vocab_size
+  size = max(vocab.values()) + 1
   if size > rows:
     raise ValueError(
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
       f"config is {rows}: they are of different models"
     )
-  if rows - size >= _ROUNDED_TO:
-    _note_rows_without_token(path, size, rows)
+  missing = rows - len(vocabulary_table.ids_of_tokens(vocab))
+  if missing >= _ROUNDED_TO:
+    _note_rows_without_token(path, missing, rows)
 
 
 @functools.cache  # Tasks and seeds of one program may share a model.
-def _note_rows_without_token(path: str, size: int, rows: int) -> None:
+def _note_rows_without_token(path: str, missing: int, rows: int) -> None:
   """Says that a table is longer than a rounded size explains.
 
   Tables of some released models are longer by a thousand rows. That is no
   fault, but it may also be the sign of another model's vocabulary.
   """
   progress.note(
-    f"note: {rows - size:,} of the model's {rows:,} rows of embeddings have no "
+    f"note: {missing:,} of the model's {rows:,} rows of embeddings have no "
     f"token in {path}"
   )
 

@@ -12,7 +12,6 @@ from typing import Any
 from data import files, progress
 from vocabularies import vocabulary_table
 
-_NO_TOKEN = "[no token "  # Begins the name of an id without a token.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # From names of settings in tokenizer.json to those in tokenizer_config.json.
 _NORMALIZER = {
@@ -218,7 +217,7 @@ def _compare(path, tokens, whole_path, whole, added) -> None:
   theirs = {token.strip(): id_ for id_, token in others}
   for token in (*ids, *theirs):
     here, there = ids.get(token), theirs.get(token)
-    if here != there and not token.startswith(_NO_TOKEN):
+    if here != there and not token.startswith(vocabulary_table.NO_TOKEN):
       raise ValueError(
         f"{path}: the id of {token!r:.80} is {_show(here)}, in {whole_path} "
         f"{_show(there)}: remove the file that is not the model's"
@@ -277,7 +276,8 @@ def _take_whole(path, whole, added) -> list[str]:
     if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
       raise ValueError
     # An id without a token gets a name that no text has: it holds spaces.
-    return [tokens.get(i, f"{_NO_TOKEN}{i}]") for i in range(size)]
+    name = vocabulary_table.NO_TOKEN
+    return [tokens.get(i, f"{name}{i}]") for i in range(size)]
   except (KeyError, TypeError, ValueError, AttributeError):
     raise ValueError(
       f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "

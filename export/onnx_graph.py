@@ -359,7 +359,7 @@ def _add_guesses(graph, source, state):
   table = graph.weight("bert/embeddings/word_embeddings")
   bias = graph.weight("cls/predictions/output_bias")
   logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
-  logits = graph.add("Slice", logits, [0], [source.num_tokens], [1])
+  logits = graph.add("Add", logits, source.row_bias)
   shares = graph.add("Softmax", logits)
   best, ids = graph.add_many("TopK", 2, shares, [top_k])
   counts = graph.add("Concat", graph.add("Shape", positions), [top_k], axis=0)

@@ -8,6 +8,7 @@ Shapes: B texts, S tokens, L labels, H hidden, M masks, K guesses.
 
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
 from data import text_vectors
@@ -26,7 +27,10 @@ class Graph:
     self.trained, self.vocab_file = trained, vocab_file
     self.max_seq_length = trained.prediction["max_seq_length"]
     vocab = vocabulary_table.load_vocab(vocab_file)
-    self.num_tokens = max(vocab.values()) + 1
+    self.num_tokens = len(vocabulary_table.ids_of_tokens(vocab))
+    rows = trained.config.vocab_size
+    # Added to logits: no row of the embeddings without a token is a guess.
+    self.row_bias = np.float32(vocabulary_table.bias_of_rows(vocab, rows))
     self.mask_id = vocab.get(answers.MASK)  # None if it has no such token.
     # Whether the outputs are of tokens, also of padding.
     self.scores_tokens = getattr(trained.model, "scores_tokens", False)
@@ -65,9 +69,8 @@ class Graph:
     places = tf.range(tf.shape(input_ids)[1])[None] + tf.zeros_like(input_ids)
     masks = tf.ragged.boolean_mask(places, input_ids == self.mask_id)
     positions = masks.to_tensor(default_value=-1)  # [B, M]
-    logits = self.trained.model(
-      input_ids, *others, tf.maximum(positions, 0)
-    ).masked_lm_logits[:, :, : self.num_tokens]
+    output = self.trained.model(input_ids, *others, tf.maximum(positions, 0))
+    logits = output.masked_lm_logits + self.row_bias
     count = min(self.trained.prediction["top_k"], self.num_tokens)
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
     return {"positions": positions, "ids": ids, "probabilities": best}

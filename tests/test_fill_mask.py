@@ -183,19 +183,32 @@ def test_the_next_sentence_is_not_needed(tmp_path, capsys):
 
 
 def test_rows_without_a_token_are_no_guesses(tmp_path, capsys):
-  """Tables of released models are padded, some by a thousand rows."""
-  rows = len(VOCABULARY) + 1000
+  """Tables of released models are padded, some by a thousand rows.
+
+  Rows in the middle may lack a token, too: here those below 200 with odd ids.
+  """
+  ids = {token: 2 * i for i, token in enumerate(VOCABULARY)}
+  rows = 2 * len(VOCABULARY) + 1000
   tiny.write_model(tmp_path, {"num_hidden_layers": 2, "vocab_size": rows})
+  (tmp_path / "vocab.txt").unlink()
+  whole = {"model": {"type": "WordPiece", "vocab": ids}}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
   model = tiny_models.make_masked_lm(tmp_path)
   variables = checkpoints.model_variables(model)
   bias = variables["cls/predictions/output_bias"]
-  bias.assign(tf.range(rows, dtype=bias.dtype))  # The last rows are likeliest.
+  # The last rows are likeliest, and of the others those without a token.
+  bias.assign(np.arange(rows) % 2 * 50 + np.arange(rows) / 100)
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
-  [item] = run_on(tmp_path, tmp_path, ["the [MASK]"], top_k=2000)
+  flags = {"model": tmp_path, "vocab_file": None, "init_checkpoint": None}
+  [item] = run_on(tmp_path, tmp_path, ["the [MASK]"], top_k=2000, **flags)
   guesses = [guess["token"] for guess in item["masks"][0]]
   assert sorted(guesses) == sorted(VOCABULARY)
+  assert sum(guess["probability"] for guess in item["masks"][0]) == (
+    pytest.approx(1, abs=1e-4)
+  )
+  missing = rows - len(VOCABULARY)
   said = capsys.readouterr().err
-  assert f"note: 1,000 of the model's {rows:,} rows of embeddings have" in said
+  assert f"note: {missing:,} of the model's {rows:,} rows of embeddings" in said
   export = tiny_models.run_export(
     tmp_path, model_dir="", vocab_file="", model=tmp_path, top_k=2000
   )

@@ -1,6 +1,6 @@
 """The table of vocabularies: the ending of a file's name says its kind."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 import importlib
 import os
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from data import files
 import tokenization
 
 WORD_MARK = "\u2581"  # Begins a word, and its first piece, in SentencePiece.
+NO_TOKEN = "[no token "  # Begins the line of an id that has no token.
 
 
 class VocabularyKind(NamedTuple):
@@ -74,6 +75,24 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
 def size_of(vocab_file: str) -> int:
   """Returns how many ids a vocabulary has; tokens may share one."""
   return max(load_vocab(vocab_file).values()) + 1
+
+
+def ids_of_tokens(vocab: Mapping[str, int]) -> set[int]:
+  """Returns the ids that a text can have; of equal lines only the last counts.
+
+  >>> sorted(ids_of_tokens({"a": 0, "[no token 1]": 1, "b": 3}))
+  [0, 3]
+  """
+  return {i for token, i in vocab.items() if not token.startswith(NO_TOKEN)}
+
+
+def bias_of_rows(vocab: Mapping[str, int], rows: int) -> list[float]:
+  """Returns what rules out the rows of an embedding table without a token.
+
+  Added to their logits, it leaves them a probability of 0.
+  """
+  ids = ids_of_tokens(vocab)
+  return [0.0 if number in ids else -1e9 for number in range(rows)]
 
 
 def find(folders: Iterable[str]) -> str | None:
