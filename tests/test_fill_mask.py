@@ -199,16 +199,25 @@ def test_rows_without_a_token_are_no_guesses(tmp_path, capsys):
   # The last rows are likeliest, and of the others those without a token.
   bias.assign(np.arange(rows) % 2 * 50 + np.arange(rows) / 100)
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
-  flags = {"model": tmp_path, "vocab_file": None, "init_checkpoint": None}
-  [item] = run_on(tmp_path, tmp_path, ["the [MASK]"], top_k=2000, **flags)
+  program_flags.run_main(
+    fill_mask,
+    fill_mask.FillMaskSettings,
+    model=tmp_path,
+    text="the [MASK]",
+    top_k=2000,
+    max_seq_length=tiny.SEQUENCE,
+    output_format="jsonl",
+  )
+  found = capsys.readouterr()
+  item = json.loads(found.out)
   guesses = [guess["token"] for guess in item["masks"][0]]
   assert sorted(guesses) == sorted(VOCABULARY)
   assert sum(guess["probability"] for guess in item["masks"][0]) == (
     pytest.approx(1, abs=1e-4)
   )
   missing = rows - len(VOCABULARY)
-  said = capsys.readouterr().err
-  assert f"note: {missing:,} of the model's {rows:,} rows of embeddings" in said
+  said = f"note: {missing:,} of the model's {rows:,} rows of embeddings"
+  assert said in found.err
   export = tiny_models.run_export(
     tmp_path, model_dir="", vocab_file="", model=tmp_path, top_k=2000
   )
