@@ -67,9 +67,9 @@ def guess(model, features, row_bias, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
   `features` are rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
-  `row_bias`, float32 [V], rules out rows that have no token. Returns ids, int32,
-  and probabilities, float32, of the most likely tokens [B, top_k]; log_prob,
-  float32 [B], of the token that was there.
+  `row_bias`, float32 [V], rules out rows that have no token. Returns ids,
+  int32, and probabilities, float32, of the most likely tokens [B, top_k];
+  log_prob, float32 [B], of the token that was there.
   """
   names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
   output = model(*(features[name] for name in names))

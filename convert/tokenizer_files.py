@@ -20,6 +20,8 @@ _NORMALIZER = {
   "handle_chinese_chars": "tokenize_chinese_chars",
   "split_on_cjk": "tokenize_chinese_chars",  # KerasHub's.
   "clean_text": "clean_text",
+  "max_input_chars_per_word": "max_input_chars_per_word",
+  "post_processor": "post_processor",
 }
 # The parts of a tokenizer.json that split text into words.
 _STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
@@ -27,6 +29,8 @@ _STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _USUAL = {
   "tokenize_chinese_chars": True,
   "clean_text": True,
+  "max_input_chars_per_word": 100,  # 200 here: docs/features.md.
+  "post_processor": ["[CLS]", "A", "[SEP]"],
   "do_basic_tokenize": True,
   "never_split": [],
   "word_tokenizer_type": "basic",
@@ -134,7 +138,22 @@ def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
         "lowercase": True,
         "strip_accents": bool(last.get("strip_accents")),
       }
+  if "post_processor" in whole:
+    stated["post_processor"] = _read_template(whole["post_processor"])
+  if isinstance(model := whole.get("model"), dict):
+    name = "max_input_chars_per_word"
+    stated[name] = model.get(name)
   return stated
+
+
+def _read_template(step: Any) -> list[str] | str:
+  """Returns the names of what an input of one text consists of."""
+  try:
+    if step["type"] == "BertProcessing":
+      return [step["cls"][0], "A", step["sep"][0]]
+    return [part["id"] for item in step["single"] for part in item.values()]
+  except (KeyError, TypeError, AttributeError, IndexError):
+    return str(step)[:80]
 
 
 def read_tokens(path: str) -> list[str]:

@@ -248,6 +248,12 @@ def lower(*others):
   return {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *others]}
 
 
+def template(*names):
+  """Returns what makes an input of a text: special tokens around it."""
+  single = [{"SpecialToken": {"id": name, "type_id": 0}} for name in names]
+  return {"type": "TemplateProcessing", "single": single}
+
+
 @pytest.mark.parametrize(
   ("config", "whole", "message"),
   [
@@ -275,6 +281,17 @@ def lower(*others):
       {"pre_tokenizer": {"type": "Whitespace"}},
       "expected BertPreTokenizer, the step of BERT's tokenizer",
     ),
+    (
+      {},
+      {"model": {"max_input_chars_per_word": 5}},
+      "max_input_chars_per_word is 5: unlike the",
+    ),
+    (
+      {},
+      {"post_processor": template("A", "[SEP]")},
+      r"post_processor is \['A', '\[SEP\]'\]: unlike the",
+    ),
+    ({}, {"post_processor": None}, "post_processor is None: unlike the"),
     ({"padding_side": "left"}, {}, "padding_side is left: unlike the"),
     ({"never_split": ["x"]}, {}, r"never_split is \['x'\]: unlike the"),
     ({"cls_token": "<s>"}, {}, "cls_token is <s>: unlike the"),
@@ -298,9 +315,16 @@ def test_tokenizers_that_differ_are_refused(folder, config, whole, message):
 )
 def test_tokenizers_that_agree(folder, config, normalizer, expected):
   whole = {"normalizer": normalizer, "pre_tokenizer": {"type": _SPLITTER}}
+  whole["model"] = {"max_input_chars_per_word": 100}
   (folder / "tokenizer_config.json").write_text(json.dumps(config))
-  (folder / "tokenizer.json").write_text(json.dumps(whole))
-  assert read(init_checkpoint=folder).do_lower_case is expected
+  pair = {"sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}
+  for step in (
+    template("[CLS]", "A", "[SEP]"),
+    {"type": "BertProcessing", **pair},
+  ):
+    whole["post_processor"] = step
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+    assert read(init_checkpoint=folder).do_lower_case is expected
 
 
 _SPLITTER = "BertPreTokenizer"
