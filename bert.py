@@ -32,6 +32,7 @@ class Model:
     labels: their names; () for a task without labels.
     inputs: the names of the texts that it takes, in the order of a pair.
     strips_marks: whether lower-casing strips accents and vowel signs.
+    prompts: of a model of vectors: what may precede every text, by name.
   """
 
   def __init__(self, model: exported_model.ExportedModel):
@@ -40,6 +41,7 @@ class Model:
     self.labels: tuple[str, ...] = model.card.labels
     self.inputs: tuple[str, ...] = model.card.inputs
     self.strips_marks: bool = model.maker.strips_marks
+    self.prompts: dict[str, str] = model.card.settings.get("prompts") or {}
 
   @property
   def weights_sha256(self) -> str:

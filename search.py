@@ -25,6 +25,7 @@ from data import (
   progress,
   remote,
   text_files,
+  text_vectors,
   vector_files,
   vector_index,
 )
@@ -283,6 +284,10 @@ def main() -> None:
       f"--model={settings.model}: for {model.task}, not vectors; "
       "run_embedding.py trains a model of vectors"
     )
+  for flag, what in (("prompt_name", "query"), ("line_prompt_name", "line")):
+    if (name := getattr(settings, flag)) is not None:
+      prompt = text_vectors.find_prompt(model.prompts, name, f"--{flag}")
+      progress.note(f"{prompt!r} precedes every {what}: the prompt {name}")
   reranker = open_reranker(settings) if settings.rerank else None
   vectors = open_index(settings, model)
   count = max(settings.top_k, settings.rerank_lines if reranker else 1)

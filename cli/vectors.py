@@ -32,7 +32,9 @@ def read_flags(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
     name = texts["default_prompt_name"]
     prompt = text_vectors.find_prompt(texts["prompts"], name, "--prompt_name")
     if prompt:
-      progress.note(f"{prompt!r} precedes every text: the prompt {name}")
+      default = ", the default" if asked is None else ""
+      line = f"{prompt!r} precedes every text: the prompt {name}{default}"
+      progress.note(line)
     texts["lower_case"] &= not settings.do_lower_case  # Which does that, too.
     if texts["lower_case"]:
       progress.note(f"texts are lower-cased, as the files in {folder} say")

@@ -133,7 +133,7 @@ def test_a_default_prompt_is_applied_and_said(encoder, prompted, capsys):
   assert np.abs(wanted - vectors_of(encoder)).max() > 0.01
   capsys.readouterr()
   np.testing.assert_allclose(extract(prompted), wanted, atol=1e-5)
-  line = "'a very bad ' precedes every text: the prompt query\n"
+  line = "'a very bad ' precedes every text: the prompt query, the default\n"
   assert line in capsys.readouterr().err
   np.testing.assert_allclose(vectors_of(prompted), wanted, atol=1e-5)
   assert line in capsys.readouterr().err
@@ -192,7 +192,7 @@ def test_a_training_refuses_a_model_with_a_default_prompt(prompted, tmp_path):
   assert not (tmp_path / "out").exists()
 
 
-def test_search_has_prompts_for_queries_and_for_lines(prompted, tmp_path):
+def test_search_has_prompts_for_queries_and_lines(prompted, tmp_path, capsys):
   (tmp_path / "in.txt").write_text("good\nthe film\n")
   model = bert.load(prompted)
 
@@ -215,7 +215,14 @@ def test_search_has_prompts_for_queries_and_for_lines(prompted, tmp_path):
   assert score("one", **names)["good"] == pytest.approx(
     np.dot(query, line), abs=2e-3
   )
+  said = capsys.readouterr().err
+  assert "'a very bad ' precedes every query: the prompt query\n" in said
+  assert "'THE ' precedes every line: the prompt passage\n" in said
   assert score("two")["good"] == pytest.approx(1.0, abs=2e-3)
+  for flag in names:  # Before any work.
+    with pytest.raises(ValueError, match=f"--{flag}=x: the prompts of the mod"):
+      score("three", **{flag: "x"})
+  assert not (tmp_path / "three").exists()
   with pytest.raises(ValueError, match="lines with the prompt passage, not No"):
     score("one", prompt_name="query")
 
