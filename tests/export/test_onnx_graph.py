@@ -56,7 +56,7 @@ def make_graph(tmp_path):
     labels = ("x", "y", "z") if kind in ("single_label", "tagging") else ()
     trained = trained_models.TrainedModel(kind, config, model, True, labels)
     prediction = {"max_seq_length": 24, **settings}
-    # Of 40 rows of the embeddings, 5 to 36, 38 and 39 have no token.
+    # The rows 5 to 36, 38 and 39 of the embeddings have no token.
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
     trained = dataclasses.replace(trained, prediction=prediction)
