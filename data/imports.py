@@ -4,8 +4,10 @@ from collections.abc import Iterator
 import contextlib
 import importlib
 import os
+import signal
 import sys
 import tempfile
+import threading
 from typing import Any
 
 # Hides TensorFlow's own log if set before the import. Errors that matter to
@@ -36,6 +38,7 @@ def import_tensorflow(packs_weights: bool = False) -> None:
   if "tensorflow" not in sys.modules:
     os.environ[_PACKS_WEIGHTS] = str(int(packs_weights))
   with contextlib.ExitStack() as stack:
+    stack.enter_context(delayed_interrupts())
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
       with contextlib.suppress(OSError):  # There is no folder for the lines.
         stack.enter_context(_hidden_unless_it_fails())
@@ -48,6 +51,27 @@ def packs_weights() -> bool:
   Then each set of weights needs a tf.function of its own.
   """
   return os.environ.get(_PACKS_WEIGHTS) == "1"
+
+
+@contextlib.contextmanager
+def delayed_interrupts() -> Iterator[None]:
+  """Lets Ctrl-C raise at the end alone.
+
+  Within the import of an extension module it becomes an ImportError.
+  """
+  interrupts: list[int] = []
+  is_main = threading.current_thread() is threading.main_thread()
+  handler = signal.getsignal(signal.SIGINT)
+  if not is_main or handler is not signal.default_int_handler:
+    yield
+    return
+  signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGINT, handler)
+  if interrupts:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

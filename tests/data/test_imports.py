@@ -24,6 +24,15 @@ def import_with(folder, source, before="", **environment):
   )
 
 
+def test_an_interrupt_waits_for_the_end_of_an_import(tmp_path):
+  """A C extension would turn it into an ImportError."""
+  source = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+  source += "print('imported', flush=True)"
+  result = import_with(tmp_path, source)
+  assert result.stdout == "imported\n"
+  assert result.stderr.endswith("KeyboardInterrupt\n")
+
+
 def test_tensorflows_log_is_hidden_unless_its_import_fails(tmp_path):
   hidden = {"TF_CPP_MIN_LOG_LEVEL": "3"}
   noise = "import os; os.write(2, b'I0000 no CUDA\\n')\n"
