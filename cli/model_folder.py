@@ -251,7 +251,9 @@ def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
   if "do_lower_case" in settings.given:
     return None
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
-  return None if is_cased is None else (not is_cased, vocab_file)
+  if is_cased is None:
+    return None
+  return not is_cased, f"a guess by the tokens of {vocab_file}"
 
 
 def read_config(settings: Any):

@@ -206,10 +206,12 @@ def test_where_the_casing_is_found(path, name, contents, folder, monkeypatch):
     ("\u4e2d", None),
   ],
 )
-def test_a_vocabulary_may_show_its_casing(folder, token, is_lower):
+def test_a_vocabulary_may_show_its_casing(folder, token, is_lower, capsys):
   (folder / "tokenizer_config.json").write_text('{"model_max_length": 16}')
   (folder / "vocab.txt").write_text(f"[UNK]\n{token}\n")
   assert read(model=folder).do_lower_case is (is_lower is not False)
+  said = f"--do_lower_case=False, as a guess by the tokens of {folder}/vocab.tx"
+  assert (said in capsys.readouterr().err) == (is_lower is False)
   for given in (True, False):  # What the user states is no guess.
     assert read(model=folder, do_lower_case=given).do_lower_case is given
 
