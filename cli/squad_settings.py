@@ -1,6 +1,7 @@
 """The settings of run_squad.py, and what they mean together."""
 
 import dataclasses
+import itertools
 import os
 
 from cli import program, shared_flags
@@ -102,9 +103,9 @@ class SquadSettings(
 
   def _check_tables(self) -> None:
     """Reads the first row of tables; JSON is one value, and may be long."""
-    for path in (self.train_file, self.eval_file, self.predict_file):
-      is_here = path and not remote.is_remote(path)
-      if is_here and tables.find_format(path) != "jsonl":
+    paths = (self.train_file, self.eval_file, self.predict_file)
+    for path in itertools.filterfalse(remote.is_remote, filter(None, paths)):
+      if tables.find_format(path) != "jsonl":
         next(squad.read_questions(path), None)
 
   @property
