@@ -1,0 +1,31 @@
+"""Exports as a processor finds them."""
+
+import dataclasses
+
+import pytest
+
+from data import processor
+from serving import exported_model
+import tiny_models
+
+NOTE = "an int8 export of an older version, whose products saturate on this"
+
+
+@pytest.mark.parametrize(
+  ("quantization", "saturates", "notes"),
+  [
+    ({"dtype": "int8"}, True, 1),
+    ({"dtype": "int8"}, False, 0),
+    ({"dtype": "int8", "saturates": False}, True, 0),
+    ({}, True, 0),
+  ],
+)
+def test_an_int8_export_that_may_saturate_is_named(
+  tmp_path, monkeypatch, capsys, quantization, saturates, notes
+):
+  monkeypatch.setattr(processor, "saturates_int8", lambda: saturates)
+  card = tiny_models.make_maker(tmp_path, ["text"]).card
+  card = dataclasses.replace(card, format="onnx", quantization=quantization)
+  with pytest.raises((OSError, ValueError), match=r"model\.onnx"):
+    exported_model.open_engine(str(tmp_path), card, name="onnxruntime")
+  assert capsys.readouterr().err.count(NOTE) == notes
