@@ -25,7 +25,7 @@ def read_flags(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
     flags = {name: found[name] for name in found if name in names}
     shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
     if shown:
-      progress.note(f"{shown}, as {folder}/modules.json says")
+      progress.note(f"{shown}, as sentence-transformers' files in {folder} say")
     texts = {name: found[name] for name in text_vectors.PREPARATION}
     if asked is not None:
       texts["default_prompt_name"] = asked

@@ -93,7 +93,11 @@ def _read_settings(folder: str) -> tuple[dict[str, Any], bool]:
     for name in ("tokenizer_config.json", "tokenizer.json")
   ]
   config, whole = map(files.read_json_if_any, paths)
-  found = {name: (paths[0], name, value) for name, value in config.items()}
+  # Folders of transformers 4 and before name the special tokens there, too.
+  path = os.path.join(folder, "special_tokens_map.json")
+  special = files.read_json_if_any(path)
+  found = {name: (path, name, value) for name, value in special.items()}
+  found |= {name: (paths[0], name, value) for name, value in config.items()}
   is_keras_hub = "class_name" in whole
   stated = whole.get("config") if is_keras_hub else _read_steps(paths[1], whole)
   for name, ours in _NORMALIZER.items():

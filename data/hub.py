@@ -18,7 +18,8 @@ RECORD = "hub_model.json"  # In an output folder: the model its run began with.
 _SMALL_FILES = [
   *"config.json bert_config.json vocab.txt vocab.model vocab.words".split(),
   *"encoder_bpe_40000.json vocab_40000.bpe tokenizer.json".split(),
-  *"tokenizer_config.json added_tokens.json labels.txt settings.json".split(),
+  *"tokenizer_config.json special_tokens_map.json added_tokens.json".split(),
+  *"labels.txt settings.json".split(),
   *text_vectors.FILES,
   "prediction.json",
   label_files.LABEL_THRESHOLDS,

@@ -60,7 +60,8 @@ def _of_checkpoint(flag: str, path: str) -> str:
 
 def _of_model(flag: str, path: str) -> str:
   """Leaves names of the Hub to the fetch, which asks for them once."""
-  return "" if hub.is_name(path) else _of_checkpoint(flag, path)
+  is_there = hub.is_name(path) or not _of_checkpoint(flag, path)
+  return "" if is_there else files.describe_missing(path)
 
 
 def _of_new_files(flag: str, names: str) -> str:

@@ -65,7 +65,8 @@ def test_an_export_makes_the_vectors_of_its_folder(
   path = export(encoder, format, format=format)
   printed = capsys.readouterr()
   line = "--pooling=mean --normalize=True --max_seq_length=12, as "
-  assert f"{line}{encoder}/modules.json says\n" in printed.err
+  line += "sentence-transformers' files in "
+  assert f"{line}{encoder} say\n" in printed.err
   assert "max_seq_length 12  layer -1  pooling mean  normalize\n" in printed.out
   found = vectors_of(path)
   np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -307,6 +307,13 @@ def test_tokenizers_that_differ_are_refused(folder, config, whole, message):
     read(init_checkpoint=folder)
 
 
+def test_other_special_tokens_are_refused(folder):
+  path = folder / "special_tokens_map.json"
+  path.write_text(json.dumps({"cls_token": "[CLS]", "sep_token": "</s>"}))
+  with pytest.raises(ValueError, match="map.json: sep_token is </s>: unlike"):
+    read(init_checkpoint=folder)
+
+
 @pytest.mark.parametrize(
   ("config", "normalizer", "expected"),
   [

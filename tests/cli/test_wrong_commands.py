@@ -122,7 +122,7 @@ COMMANDS = [
   (f"{_EXPORT} --vocab_file=x.txt", "--vocab_file=x.txt: no such file"),
   (f"{_CONVERT} --labels_file=l.txt", "--labels_file=l.txt: no such file"),
   ("predict --export_dir=exports", "--export_dir=exports: no such folder"),
-  (f"{_SEARCH} --model=model.ckp", "--model=model.ckp: no checkpoint there"),
+  (f"{_SEARCH} --model=model.ckp", "--model=model.ckp: no such folder"),
   (f"{_SEARCH} --model=. --query_file=q.txt", "--query_file: no file matches"),
   # A wrong column.
   (
