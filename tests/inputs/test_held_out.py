@@ -131,7 +131,7 @@ def test_a_run_writes_what_it_held_out_and_scores_it(tmp_path):
   assert result.returncode == 0 and "note:" not in result.stderr
   assert tiny.read_results(tmp_path / "out") == scores
   result = tiny.run("run_classifier", tmp_path, **flags, seed=7)
-  message = "--eval_share and --seed=0.2,7 (was 0.2,12345)"
+  message = "--seed=7 (was 12345)"
   program_flags.assert_refused(result, message)
 
 
