@@ -37,9 +37,13 @@ def open(
     raise ValueError("--teacher_only=true: it guesses no words to evaluate")
   if not settings.do_train:
     return create_model, loss_fn, None, None
+
   path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
   folder = model_folder.open(path)
   teacher, _ = model_folder.make_encoder(folder, settings.compute_dtype)
+
+  # Relations are compared token by token: both must cut a text alike. A folder
+  # of transformers 5 has its vocabulary in tokenizer.json alone.
   vocab_file = folder.vocab_file
   vocab_file = vocab_file or model_folder.find_vocabulary(folder.folders)
   ours, theirs = (
@@ -51,11 +55,14 @@ def open(
       f"--teacher={path}: its vocabulary is {vocab_file}; expected the "
       f"same tokens as in --vocab_file={settings.vocab_file}"
     )
+
   num_heads = _choose_heads(settings, config, teacher.config)
   teacher.trainable = False
   if with_vectors:
     size = teacher.config.hidden_size
     create_model = functools.partial(relations.VectorModel, teacher_size=size)
+
+  # A resumed run must learn the same lesson from the same weights.
   digest = same_run.digest_of_values(
     {v.path: v.value for v in teacher.variables}
   )

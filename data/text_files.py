@@ -51,10 +51,16 @@ def check(
 
 
 def _check(path: str, flag: str) -> None:
+  """Looks at the first lines of a file that is to be read as plain text.
+
+  A text may begin with a brace, or hold commas: only the name and the content
+  together are proof of JSON Lines, and all else is a note, never an error.
+  """
   lines = filter(str.strip, files.read_lines(path))
   head = [*itertools.islice(lines, _LINES_LOOKED_AT)]
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   ending = os.path.splitext(name)[1]
+
   keys = [_read_keys(line) for line in head]
   cure = f"pass {flag}, to read one" if flag else "write the texts alone"
   note = ""

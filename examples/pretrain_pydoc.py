@@ -237,7 +237,10 @@ def main() -> None:
   parser.add_argument("--bert_config_file", default=config, help="the encoder")
   options = parser.parse_args()
   folder = options.output_dir
-  folder.mkdir(parents=True, exist_ok=True)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:  # Such as a file of that name.
+    parser.error(f"--output_dir={folder}: {error.strerror}")
   train, vocab = folder / "train.txt", folder / "vocab.txt"
   write_corpus(train, folder / "eval.txt")
   flags = {"input_file": train, "output_file": vocab, "vocab_size": VOCAB_SIZE}

@@ -15,7 +15,6 @@ import pytest
 import bert
 import convert_checkpoint
 import export_saved_model
-import extract_features
 import paths
 import program_flags
 import sentence_folder
@@ -133,18 +132,7 @@ def vectors_of(folder, *options):
 
 
 def extract(folder, **flags):
-  (folder / "in.txt").write_text("".join(f"{text}\n" for text in read_texts()))
-  program_flags.run_main(
-    extract_features,
-    extract_features.VectorSettings,
-    model=folder,
-    input_file=folder / "in.txt",
-    output_file=folder / "out.npz",
-    output_format="npz",
-    **flags,
-  )
-  with np.load(folder / "out.npz") as found:
-    return found["vectors"][:, 0]
+  return sentence_folder.extract(folder, read_texts(), **flags)
 
 
 def check(found, expected):

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import bert
-import extract_features
 import program_flags
 import run_embedding
 import search
+import sentence_folder
 import tiny
 import tiny_models
 
@@ -35,17 +35,7 @@ def encoder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(encoder):
   """Returns what extract_features.py makes of the texts."""
-  (encoder / "in.txt").write_text("".join(f"{text}\n" for text in TEXTS))
-  program_flags.run_main(
-    extract_features,
-    extract_features.VectorSettings,
-    model=encoder,
-    input_file=encoder / "in.txt",
-    output_file=encoder / "out.npz",
-    output_format="npz",
-  )
-  with np.load(encoder / "out.npz") as found:
-    return found["vectors"][:, 0]
+  return sentence_folder.extract(encoder, TEXTS)
 
 
 def export(folder, name="export", **flags):
@@ -115,18 +105,7 @@ def prompted(encoder, tmp_path_factory):
 
 
 def extract(folder, texts=TEXTS, **flags):
-  (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-  program_flags.run_main(
-    extract_features,
-    extract_features.VectorSettings,
-    model=folder,
-    input_file=folder / "in.txt",
-    output_file=folder / "out.npz",
-    output_format="npz",
-    **flags,
-  )
-  with np.load(folder / "out.npz") as found:
-    return found["vectors"][:, 0]
+  return sentence_folder.extract(folder, texts, **flags)
 
 
 def test_a_default_prompt_is_applied_and_said(encoder, prompted, capsys):

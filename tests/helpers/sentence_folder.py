@@ -1,4 +1,9 @@
-"""The files of a BERT as sentence-transformers 6.2 writes them."""
+"""The files of a BERT that sentence-transformers 6.2 writes; its vectors."""
+
+import numpy as np
+
+import extract_features
+import program_flags
 
 WRITTEN = {
   "modules.json": [
@@ -77,3 +82,19 @@ WRITTEN = {
     "unk_token": "[UNK]",
   },
 }
+
+
+def extract(folder, texts, **flags):
+  """Returns the vectors that extract_features.py makes of texts, [N, H]."""
+  (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+  program_flags.run_main(
+    extract_features,
+    extract_features.VectorSettings,
+    model=folder,
+    input_file=folder / "in.txt",
+    output_file=folder / "out.npz",
+    output_format="npz",
+    **flags,
+  )
+  with np.load(folder / "out.npz") as found:
+    return found["vectors"][:, 0]
