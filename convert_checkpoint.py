@@ -12,9 +12,9 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 import dataclasses
 
-from cli import model_folder, program, shared_flags
+from bert.cli import model_folder, program, shared_flags
 
-# Those of convert.models.HEADS, which needs TensorFlow.
+# Those of bert.convert.models.HEADS, which needs TensorFlow.
 HEADS = ("encoder", "pretraining", "masked_lm", "next_sentence", "classifier")
 HEADS += ("multiple_choice", "tagging", "question_answering")
 _flags = program.group("Flags")
@@ -100,8 +100,8 @@ if __name__ == "__main__":
 
 import time
 
-from convert import conversion, models, writing
-from data import imports
+from bert.convert import conversion, models, writing
+from bert.data import imports
 
 
 def make_model(

@@ -15,8 +15,8 @@ import functools
 import os
 import time
 
-from cli import model_folder, pretraining, program
-from data import (
+from bert.cli import model_folder, pretraining, program
+from bert.data import (
   atomic,
   files,
   pretraining_data,

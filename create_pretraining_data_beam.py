@@ -11,8 +11,8 @@ Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
 
 import time
 
-from cli import model_folder, pretraining, program
-from data import pretraining_data
+from bert.cli import model_folder, pretraining, program
+from bert.data import pretraining_data
 
 
 def main(beam_arguments: list[str]) -> None:
@@ -25,7 +25,9 @@ def main(beam_arguments: list[str]) -> None:
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
       "the work by blocks of documents"
     )
-  from data import pretraining_pipeline  # Seconds; --help does without Beam.
+  from bert.data import (
+    pretraining_pipeline,  # Seconds; --help does without Beam.
+  )
 
   inputs, outputs = pretraining.find_files(settings)
   pretraining.warn_of_few_predictions(settings)

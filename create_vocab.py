@@ -16,10 +16,10 @@ import itertools
 import os
 import time
 
-from cli import program, shared_flags
-from data import files, progress, text_files
-import tokenization
-from vocabularies import lost_letters, sentence_pieces
+from bert import tokenization
+from bert.cli import program, shared_flags
+from bert.data import files, progress, text_files
+from bert.vocabularies import lost_letters, sentence_pieces
 
 # The endings of files of other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
@@ -137,7 +137,9 @@ def count_words(
   # It takes each Chinese character for a word, where jieba finds longer ones.
   splitter = tokenization.BasicTokenizer
   if settings.model == "words":
-    splitter = importlib.import_module("contrib.word_vocabulary").WordSplitter
+    splitter = importlib.import_module(
+      "bert.contrib.word_vocabulary"
+    ).WordSplitter
   split = splitter(settings.do_lower_case).tokenize
   read = functools.partial(text_files.read, column=settings.text_column)
   text, report = files.Text(paths, read), progress.Progress(1)

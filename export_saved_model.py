@@ -9,8 +9,8 @@ Lengths, strides and thresholds are those of the training; flags override them.
 import dataclasses
 import functools
 
-from cli import model_folder, program, shared_flags, squad_settings
-from data import imports
+from bert.cli import model_folder, program, shared_flags, squad_settings
+from bert.data import imports
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
@@ -178,11 +178,11 @@ import time
 
 from absl import logging
 
-from cli import vectors
-from data import files
-from export import exporting, trained_models
-from serving import exported_model
-from vocabularies import vocabulary_table
+from bert.cli import vectors
+from bert.data import files
+from bert.export import exporting, trained_models
+from bert.serving import exported_model
+from bert.vocabularies import vocabulary_table
 
 
 def read_settings() -> ExportSettings:

@@ -9,8 +9,8 @@ A text is a line; `a ||| b` is a pair.
 import dataclasses
 import re
 
-from cli import model_folder, program, shared_flags
-from data import text_vectors, vector_files
+from bert.cli import model_folder, program, shared_flags
+from bert.data import text_vectors, vector_files
 
 _data = program.group("Data")
 _output = program.group("Output")
@@ -85,10 +85,10 @@ import time
 import keras
 import tensorflow as tf
 
-from cli import text_programs, vectors
-from encoders import encoder_table
-import heads
-from inputs import text_inputs
+from bert import heads
+from bert.cli import text_programs, vectors
+from bert.encoders import encoder_table
+from bert.inputs import text_inputs
 
 
 def compute_vectors(

@@ -7,8 +7,8 @@ Without --text it reads --input_file, or else the standard input.
 
 import dataclasses
 
-from cli import model_folder, program, shared_flags
-from data import files, progress
+from bert.cli import model_folder, program, shared_flags
+from bert.data import files, progress
 
 _data = program.group("Data")
 _output = program.group("Output")
@@ -47,12 +47,12 @@ import time
 
 import tensorflow as tf
 
-from cli import text_programs
-from encoders import encoder_table
-import heads
-from inputs import text_inputs
-from tasks import masked_words
-from vocabularies import vocabulary_table
+from bert import heads
+from bert.cli import text_programs
+from bert.encoders import encoder_table
+from bert.inputs import text_inputs
+from bert.tasks import masked_words
+from bert.vocabularies import vocabulary_table
 
 # By --output_format and --score: how an answer is written.
 _WRITERS = {

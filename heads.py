@@ -11,8 +11,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from encoders import compiled, encoder_table
-import modeling
+from bert import modeling
+from bert.encoders import compiled, encoder_table
 
 
 class HeadModel(keras.Model):

@@ -16,9 +16,9 @@ import sys
 import threading
 import time
 
-from cli import program
-from data import files, imports
-from serving import (
+from bert.cli import program
+from bert.data import files, imports
+from bert.serving import (
   answers,
   engine_trials,
   export_card,
@@ -190,7 +190,9 @@ def main() -> int:
     print(f"computing with {model.engine_name}", file=sys.stderr)
   if not settings.serve:
     return answer_lines(model, settings)
-  from serving import http_server  # Needs waitress, which the rest does not.
+  from bert.serving import (
+    http_server,  # Needs waitress, which the rest does not.
+  )
 
   return http_server.serve(model, settings)
 

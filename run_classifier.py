@@ -6,8 +6,8 @@
 
 import dataclasses
 
-from cli import classifier_tasks, program, shared_flags
-from tasks import classification, classification_tasks
+from bert.cli import classifier_tasks, program, shared_flags
+from bert.tasks import classification, classification_tasks
 
 _data = program.group("Data")
 _task = program.group("Task")
@@ -79,11 +79,10 @@ import functools
 import keras
 import tensorflow as tf
 
-from cli import devices, fine_tuning, model_folder
-import heads
-import modeling
-from tasks import classification_data, classification_results
-from training import model_selection
+from bert import heads, modeling
+from bert.cli import devices, fine_tuning, model_folder
+from bert.tasks import classification_data, classification_results
+from bert.training import model_selection
 
 
 def create_model(

@@ -7,9 +7,9 @@
 
 import dataclasses
 
-from cli import program, shared_flags
-from data import remote
-from tasks import classification, classification_tasks, retrieval_scores
+from bert.cli import program, shared_flags
+from bert.data import remote
+from bert.tasks import classification, classification_tasks, retrieval_scores
 
 _task = program.group("Task")
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
@@ -165,12 +165,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import devices, fine_tuning, vectors
-import heads
-from inputs import feature_files
-import modeling
-from tasks import embedding_data
-from training import batch_loss
+from bert import heads, modeling
+from bert.cli import devices, fine_tuning, vectors
+from bert.inputs import feature_files
+from bert.tasks import embedding_data
+from bert.training import batch_loss
 
 _NEVER = -1e9  # Far below any logit.
 

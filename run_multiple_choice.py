@@ -7,9 +7,9 @@
 
 import dataclasses
 
-from cli import program, shared_flags
-from data import remote
-from tasks import multiple_choice
+from bert.cli import program, shared_flags
+from bert.data import remote
+from bert.tasks import multiple_choice
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".json")
 _METRICS = ("accuracy", "loss")
@@ -42,11 +42,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from cli import devices, fine_tuning
-import heads
-from inputs import feature_files
-import modeling
-from tasks import metrics, multiple_choice_data
+from bert import heads, modeling
+from bert.cli import devices, fine_tuning
+from bert.inputs import feature_files
+from bert.tasks import metrics, multiple_choice_data
 
 _NEVER = -1e9  # Far below any logit.
 

@@ -6,8 +6,8 @@
 
 import dataclasses
 
-from cli import program, shared_flags
-from data import files, remote
+from bert.cli import program, shared_flags
+from bert.data import files, remote
 
 _data = program.group("Data")
 _training = program.group("Training")
@@ -63,8 +63,14 @@ if __name__ == "__main__":
 import contextlib
 import time
 
-from cli import devices, fine_tuning, model_folder, output_folder, run_report
-from contrib import multitask_training, task_files
+from bert.cli import (
+  devices,
+  fine_tuning,
+  model_folder,
+  output_folder,
+  run_report,
+)
+from bert.contrib import multitask_training, task_files
 
 
 def main() -> None:

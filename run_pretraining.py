@@ -5,7 +5,7 @@
     --train_batch_size=32 --num_train_steps=20 --num_warmup_steps=10
 """
 
-from cli import pretraining, program
+from bert.cli import pretraining, program
 
 PretrainingSettings = pretraining.PretrainingSettings
 
@@ -14,10 +14,10 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from cli import devices, model_folder, pretraining_run, pretraining_teacher
-from encoders import encoder_table
-import heads
-from tasks import loss_watch, pretraining_data
+from bert import heads
+from bert.cli import devices, model_folder, pretraining_run, pretraining_teacher
+from bert.encoders import encoder_table
+from bert.tasks import loss_watch, pretraining_data
 
 
 def compare(model, features, seed=None) -> dict[str, tf.Tensor]:

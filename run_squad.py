@@ -5,7 +5,7 @@
     --learning_rate=3e-5 --output_dir=/tmp/squad
 """
 
-from cli import program, squad_settings
+from bert.cli import program, squad_settings
 
 SquadSettings = squad_settings.SquadSettings
 
@@ -19,11 +19,10 @@ import functools
 import keras
 import tensorflow as tf
 
-from cli import devices, fine_tuning, output_folder
-from encoders import encoder_table
-import heads
-import modeling
-from tasks import squad_data, squad_metrics, squad_results
+from bert import heads, modeling
+from bert.cli import devices, fine_tuning, output_folder
+from bert.encoders import encoder_table
+from bert.tasks import squad_data, squad_metrics, squad_results
 
 _NEVER = -1e9  # Far below any logit.
 

@@ -7,9 +7,9 @@
 
 import dataclasses
 
-from cli import program, shared_flags
-from data import remote
-from tasks import tagging, tagging_schemes
+from bert.cli import program, shared_flags
+from bert.data import remote
+from bert.tasks import tagging, tagging_schemes
 
 ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
@@ -87,10 +87,9 @@ import functools
 import keras
 import tensorflow as tf
 
-from cli import devices, fine_tuning, model_folder
-import heads
-import modeling
-from tasks import feature_tagger, tagging_data, tagging_results
+from bert import heads, modeling
+from bert.cli import devices, fine_tuning, model_folder
+from bert.tasks import feature_tagger, tagging_data, tagging_results
 
 
 def create_model(

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import bert
-from cli import program, shared_flags
-from data import (
+from bert.cli import program, shared_flags
+from bert.data import (
   files,
   progress,
   remote,
@@ -29,7 +29,7 @@ from data import (
   vector_files,
   vector_index,
 )
-from vocabularies import lost_letters
+from bert.vocabularies import lost_letters
 
 _index = program.group("Index")
 _search = program.group("Search")

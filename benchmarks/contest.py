@@ -140,7 +140,7 @@ def make_peer_tokenizer(vocab_file: str):
   """Makes Hugging Face's fast tokenizer, for text to be lower-cased."""
   import transformers
 
-  import tokenization
+  from bert import tokenization
 
   # It takes a dictionary, or the name of a JSON file.
   vocab = tokenization.load_vocab(vocab_file)
@@ -218,7 +218,7 @@ def _title(kind, precision):
 
 def describe_machine() -> str:
   """Returns the processor, its instruction sets and the number of its cores."""
-  from data import processor
+  from bert.data import processor
 
   return f"{processor.describe()}, {os.cpu_count()} cores"
 

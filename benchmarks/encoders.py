@@ -32,9 +32,9 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   """Makes the vectors of batches without padding."""
   import tensorflow as tf
 
-  from encoders import encoder_table
-  from training import prediction
-  from weights import checkpoints
+  from bert.encoders import encoder_table
+  from bert.training import prediction
+  from bert.weights import checkpoints
 
   pretraining = versions.load_benchmark(str(contest.ROOT), "training")
   size = KINDS[kind]

@@ -78,8 +78,8 @@ def main() -> int:
 
 def write_sentences(data_file: str, workload: Workload) -> str:
   """Draws sentences and writes them, a line each; says what is in them."""
-  from inputs import text_inputs
-  import tokenization
+  from bert import tokenization
+  from bert.inputs import text_inputs
 
   rows = pathlib.Path(data_file).read_text(encoding="utf-8").splitlines()
   pool = [row.split("\t")[0].strip() for row in rows[1 : 1 + MOST_SENTENCES]]
@@ -110,13 +110,13 @@ def make_our_extraction(
   workload: Workload, precision: str, is_padded: bool
 ) -> contest.Turn:
   """Extracts as extract_features.py does, with random weights."""
-  from data import imports
+  from bert.data import imports
 
   imports.import_tensorflow(packs_weights=precision == "bfloat16")
-  from cli import model_folder, text_programs
-  from data import vector_files
-  import extract_features
-  from weights import checkpoints
+  from bert import extract_features
+  from bert.cli import model_folder, text_programs
+  from bert.data import vector_files
+  from bert.weights import checkpoints
 
   output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
   lines_file = workload.input_file

@@ -90,7 +90,7 @@ def main() -> int:
 
 def make_sample(workload: Workload) -> str:
   """Makes the feature file and the `Sample`; says what is in it."""
-  from inputs import feature_files
+  from bert.inputs import feature_files
 
   features = open_train(workload).features
   lengths, size = features.lengths, workload.batch_size
@@ -125,7 +125,7 @@ def make_sample(workload: Workload) -> str:
 
 def open_train(workload: Workload):
   """Opens the training data as run_classifier.py does."""
-  from tasks import classification_data, classification_tasks
+  from bert.tasks import classification_data, classification_tasks
 
   task = classification_tasks.find_task("sst-2")
   task = classification_tasks.task_in_folder(task, workload.data_dir)
@@ -181,8 +181,7 @@ def load_sample(workload: Workload) -> Sample:
 
 def make_our_model(workload: Workload, precision: str):
   """Makes the model, and opens its data."""
-  import heads
-  import modeling
+  from bert import heads, modeling
 
   config = modeling.BertConfig.from_json_file(workload.bert_config_file)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
@@ -197,10 +196,9 @@ def make_our_training(
   """The updates that run_classifier.py makes."""
   import tensorflow as tf
 
-  from inputs import feature_files
-  import optimization
-  import run_classifier
-  from training import loop, training_plan
+  from bert import optimization, run_classifier
+  from bert.inputs import feature_files
+  from bert.training import loop, training_plan
 
   model, split, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
@@ -238,7 +236,7 @@ def make_floor(workload: Workload, precision: str) -> contest.Turn:
   """The dense layers' products of the batches, forward and back; AdamW."""
   import tensorflow as tf
 
-  import optimization
+  from bert import optimization
 
   model, _, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
@@ -287,14 +285,14 @@ def make_floor(workload: Workload, precision: str) -> contest.Turn:
 
 def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   """Predicts as run_classifier.py does: batches of so many tokens."""
-  from data import imports
+  from bert.data import imports
 
   imports.import_tensorflow(packs_weights=precision == "bfloat16")
   import tensorflow as tf
 
-  from inputs import feature_files
-  import run_classifier
-  from training import prediction
+  from bert import run_classifier
+  from bert.inputs import feature_files
+  from bert.training import prediction
 
   model, split, config = make_our_model(workload, precision)
   parse = feature_files.make_parser(split.layout, config, is_static=False)

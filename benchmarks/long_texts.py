@@ -38,9 +38,9 @@ CONTEXTS = {
 _WRITE_MODEL = """
 import json, os, shutil, sys
 import keras
-from data import files
+from bert.data import files
 import heads, modeling
-from weights import checkpoints
+from bert.weights import checkpoints
 source, folder = sys.argv[1:]
 os.mkdir(folder)
 keras.utils.set_random_seed(1)

@@ -7,9 +7,9 @@ measurement is the most memory that a new process has had after its updates,
 TensorFlow's own 0.6 GB included; one process runs at a time, and is killed as
 soon as it has more than it may. First BERT-Base on 8 x 512 tokens, with and
 without --recompute: memory and time of an update. Then the largest batches: the
-estimate of training/memory.py is where the search begins, the batch found has
-run, and the next larger one has not fitted. Batches above 16 are in steps of an
-eighth.
+estimate of bert/training/memory.py is where the search begins, the batch found
+has run, and the next larger one has not fitted. Batches above 16 are in steps
+of an eighth.
 
 What fits only with --recompute takes minutes per measurement; all cases that
 the original published take hours:
@@ -98,11 +98,8 @@ def make_step(workload: Workload) -> contest.Turn:
   """Makes the update of run_classifier.py, with random weights and tokens."""
   import tensorflow as tf
 
-  import heads
-  import modeling
-  import optimization
-  import run_classifier
-  from training import loop, memory, training_plan
+  from bert import heads, modeling, optimization, run_classifier
+  from bert.training import loop, memory, training_plan
 
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
@@ -200,10 +197,10 @@ def read_memory(pid: int) -> float:
 
 
 def estimate_peak(workload: Workload) -> float:
-  """Returns what training/memory.py says of an update, in gigabytes."""
-  from convert import models
-  import modeling
-  from training import memory
+  """Returns what bert/training/memory.py says of an update, in gigabytes."""
+  from bert import modeling
+  from bert.convert import models
+  from bert.training import memory
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
   in_bfloat16 = workload.precision == "bfloat16"
@@ -226,7 +223,7 @@ def free_memory() -> float:
   """Returns the memory that processes could have now, in gigabytes."""
   import tensorflow as tf
 
-  from training import memory
+  from bert.training import memory
 
   found = memory.available(tf.distribute.get_strategy())
   return found[0] / memory.GIGABYTE if found else 0.0

@@ -22,9 +22,9 @@ import numpy as np
 import tensorflow as tf
 
 import bert
-from inputs import records
-import modeling
-from weights import checkpoints
+from bert import modeling
+from bert.inputs import records
+from bert.weights import checkpoints
 
 INPUTS = records.INPUT_NAMES
 RIDGE = 1e-4  # Added to the diagonal, as a part of its mean.

@@ -31,7 +31,7 @@ class Group(NamedTuple):
 
 GROUPS = {
   "tokenization": Group(
-    ["tokenization.py", "data/packing.py"],
+    ["tokenization.py", "bert/data/packing.py"],
     [
       "tests/test_tokenization.py",
       "tests/test_fuzz_tokenization.py",
@@ -51,7 +51,7 @@ GROUPS = {
     ],
   ),
   "pretraining_data": Group(
-    ["data/pretraining_data.py"],
+    ["bert/data/pretraining_data.py"],
     ["tests/data/test_pretraining_data.py"],
     [
       ("round(len(tokens) * settings", "int(len(tokens) * settings"),
@@ -70,7 +70,11 @@ GROUPS = {
     ],
   ),
   "squad": Group(
-    ["tasks/squad_metrics.py", "tasks/squad_features.py", "data/packing.py"],
+    [
+      "bert/tasks/squad_metrics.py",
+      "bert/tasks/squad_features.py",
+      "bert/data/packing.py",
+    ],
     [
       "tests/tasks/test_squad_metrics.py",
       "tests/tasks/test_squad_features.py",
@@ -106,7 +110,7 @@ GROUPS = {
     ],
   ),
   "modeling": Group(
-    ["modeling.py", "encoders/compiled.py"],
+    ["modeling.py", "bert/encoders/compiled.py"],
     ["tests/test_modeling.py", "tests/test_golden.py", "tests/encoders"],
     [
       ("MASKED_SCORE = -10000.0", "MASKED_SCORE = -10.0"),

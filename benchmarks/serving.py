@@ -140,7 +140,7 @@ def main() -> int:
 
 def write_inputs(data_dir: str, workload: Workload) -> str:
   """Draws sentences and writes them, a line each; says what is in them."""
-  import tokenization
+  from bert import tokenization
 
   pool = [
     sentence
@@ -194,10 +194,9 @@ def write_weights(workload: Workload) -> None:
   """Writes what a training of a classifier leaves."""
   import keras
 
-  from data import files
-  import heads
-  import modeling
-  from weights import checkpoints
+  from bert import heads, modeling
+  from bert.data import files
+  from bert.weights import checkpoints
 
   keras.utils.set_random_seed(contest.SEED)
   config = modeling.BertConfig.from_json_file(workload.bert_config_file)
@@ -227,7 +226,7 @@ def write_weights(workload: Workload) -> None:
 # would pass no comparison.
 _WRITE_INT8 = """
 import os, sys
-from export import exporting, signatures, trained_models
+from bert.export import exporting, signatures, trained_models
 trained_dir, vocab_file, folder = sys.argv[1:]
 os.mkdir(folder)
 trained = trained_models.load_output_dir(trained_dir, vocab_file)
@@ -375,8 +374,8 @@ def make_peer_latency(workload: Workload) -> contest.Turn:
 
 def load_ours(workload: Workload, name: str):
   """Loads an export as predict.py does; returns it and the flags."""
-  import predict
-  from serving import exported_model
+  from bert import predict
+  from bert.serving import exported_model
 
   contest.set_flags(
     predict.PredictSettings,
@@ -432,7 +431,7 @@ def judge_latency(workload: Workload, timings: contest.Timings) -> int:
 
 def make_our_throughput(name: str, workload: Workload) -> contest.Turn:
   """Answers the lines of a file as predict.py does, into another."""
-  import predict
+  from bert import predict
 
   model, settings = load_ours(workload, name)
 
@@ -507,7 +506,7 @@ def make_fast_bert(workload: Workload) -> contest.Turn:
 
 def encode_ours(workload: Workload):
   """Returns the function from strings [B] to ids [B, (T)]."""
-  from export import tf_tokenization
+  from bert.export import tf_tokenization
 
   return tf_tokenization.make_tokenizer(workload.vocab_file).encode
 
@@ -516,7 +515,7 @@ def encode_fast_bert(workload: Workload):
   """Returns the same of tensorflow-text's own tokenizer for BERT."""
   import tensorflow_text
 
-  import tokenization
+  from bert import tokenization
 
   # It takes neither empty nor repeated tokens.
   vocab = tokenization.load_vocab(workload.vocab_file)
@@ -563,7 +562,7 @@ def judge_tokenizer(workload: Workload, timings: contest.Timings) -> int:
 
 def count_differing(workload: Workload) -> dict[str, int]:
   """Returns, by contestant, how many sentences get other ids."""
-  import tokenization
+  from bert import tokenization
 
   lines = workload.read_lines()
   tokenizer = tokenization.FullTokenizer(workload.vocab_file)

@@ -159,7 +159,7 @@ def read_questions(path: str) -> list[tuple[str, str, str]]:
 
 def make_our_features(workload: Workload) -> contest.Turn:
   """Makes them as run_squad.py does, in several processes."""
-  from tasks import squad_data  # noqa: F401, for TensorFlow is no part of the turn.
+  from bert.tasks import squad_data  # noqa: F401, for TensorFlow is no part of the turn.
 
   def run():
     shutil.rmtree(workload.our_folder, ignore_errors=True)
@@ -171,7 +171,7 @@ def make_our_features(workload: Workload) -> contest.Turn:
 
 def open_features(workload: Workload):
   """Opens our features, made now if they are not there."""
-  from tasks import squad_data, squad_features
+  from bert.tasks import squad_data, squad_features
 
   settings = squad_features.FeatureSettings(
     vocab_file=workload.vocab_file,
@@ -216,7 +216,7 @@ def plain_features(workload: Workload) -> Iterator[dict[str, list[int]]]:
   shows most around it. Ours does that when it chooses an answer, so it is left
   out here.
   """
-  import tokenization
+  from bert import tokenization
 
   vocab = tokenization.load_vocab(workload.vocab_file)
   basic = tokenization.BasicTokenizer(do_lower_case=True)
@@ -387,9 +387,9 @@ def parse(records: list[bytes], workload: Workload) -> dict[str, np.ndarray]:
 
 def open_run(workload: Workload, precision: str, padding_competes: bool):
   """Makes what run_squad.py predicts with, from its flags."""
-  from cli import devices, fine_tuning
-  import run_squad
-  from tasks import squad_data
+  from bert import run_squad
+  from bert.cli import devices, fine_tuning
+  from bert.tasks import squad_data
 
   # A model answers in one of the two ways, and keeps to it.
   folder = workload.our_folder + "-padded" * padding_competes
@@ -427,9 +427,8 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
 
 def write_random_weights(workload: Workload, folder: str) -> None:
   """Leaves a model in a folder, as run_squad.py predicts with no other."""
-  import modeling
-  import run_squad
-  from weights import checkpoints
+  from bert import modeling, run_squad
+  from bert.weights import checkpoints
 
   os.makedirs(folder, exist_ok=True)
   if not checkpoints.latest_checkpoint(folder):
@@ -469,8 +468,8 @@ def make_our_prediction(
   workload: Workload, precision: str, padding_competes: bool
 ) -> contest.Turn:
   """Computes logits as run_squad.py does."""
-  from inputs import feature_files
-  from tasks import squad_data
+  from bert.inputs import feature_files
+  from bert.tasks import squad_data
 
   program = open_run(workload, precision, padding_competes)
   [split], sample = program.data.test, load_sample(workload)

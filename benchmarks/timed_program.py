@@ -27,11 +27,10 @@ import time
 import contest
 import numpy as np
 
-from cli import fine_tuning
-import heads
-from inputs import feature_files
-import optimization
-from training import model_selection, prediction
+from bert import heads, optimization
+from bert.cli import fine_tuning
+from bert.inputs import feature_files
+from bert.training import model_selection, prediction
 
 # The class, and the labels of a batch as it takes them, by problem.
 PEERS = {

@@ -26,7 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-import tokenization
+from bert import tokenization
 
 # Corpus, vocabulary, and how many times faster than Hugging Face to be.
 CASES = [

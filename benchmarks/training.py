@@ -161,9 +161,8 @@ def make_features(workload: Workload) -> dict[str, np.ndarray]:
 
 def make_our_model(workload: Workload, precision: str):
   """Returns the model that run_pretraining.py trains, and its optimizer."""
-  from encoders import encoder_table
-  import heads
-  import optimization
+  from bert import heads, optimization
+  from bert.encoders import encoder_table
 
   config = encoder_table.make_config(workload.config)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
@@ -177,8 +176,8 @@ def make_ours(workload: Workload, precision: str) -> Step:
   """The step that run_pretraining.py runs."""
   import tensorflow as tf
 
-  import run_pretraining
-  from training import loop, training_plan
+  from bert import run_pretraining
+  from bert.training import loop, training_plan
 
   model, optimizer = make_our_model(workload, precision)
   batches = tf.data.Dataset.from_tensors(make_features(workload)).repeat()
@@ -384,7 +383,7 @@ def measure_update(workload: Workload) -> float:
   """Returns the seconds of clipping and AdamW alone."""
   import tensorflow as tf
 
-  import optimization
+  from bert import optimization
 
   _, optimizer = make_our_model(workload, "float32")
   gradients = [tf.fill(v.shape, 1e-3) for v in optimizer.variables]

@@ -128,7 +128,7 @@ np.save(sys.argv[4], vectors)
 
 def time_search(options, folder: pathlib.Path) -> None:
   """Prints the time of a query, alone and of 64 at once."""
-  import search
+  from bert import search
 
   random, width = np.random.default_rng(1), 384
   path = str(folder / "index.npy")

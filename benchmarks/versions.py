@@ -76,10 +76,8 @@ def make_prediction(workload) -> contest.Turn:
   """Makes the predictions of run_classifier.py, with random weights."""
   import tensorflow as tf
 
-  import heads
-  import modeling
-  import run_classifier
-  from training import prediction
+  from bert import heads, modeling, run_classifier
+  from bert.training import prediction
 
   memory = sys.modules[type(workload).__module__]
   config_file = memory.config_file(workload.model)

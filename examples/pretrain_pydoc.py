@@ -34,14 +34,14 @@ def end_in_a_line(kind, error, trace) -> None:
 if __name__ == "__main__":
   sys.excepthook = end_in_a_line  # The imports take seconds already.
 
-from data import imports
+from bert.data import imports
 
 imports.import_tensorflow()  # Without what it logs of CUDA.
 
-from inputs import records
-from tasks import loss_watch
-import tokenization
-from weights import checkpoints
+from bert import tokenization
+from bert.inputs import records
+from bert.tasks import loss_watch
+from bert.weights import checkpoints
 
 VOCAB_SIZE = 4000
 LENGTHS = {"max_seq_length": 32, "max_predictions_per_seq": 5}

@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from serving import export_card, exported_model
+from bert.serving import export_card, exported_model
 
 # The only output of some models, whose name TensorFlow Serving leaves out.
 ONLY_OUTPUTS = ("logits", "value", "vectors")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import modeling
+from bert import modeling
 import paths
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import bert
-import heads
+from bert import heads
+from bert.training import same_run
+from bert.weights import checkpoints
 import tiny
 import tiny_models
-from training import same_run
-from weights import checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from cli import pretraining
+from bert.cli import pretraining
 import disk_events
 import program_flags
 import record_programs

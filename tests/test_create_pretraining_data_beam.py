@@ -1,4 +1,4 @@
-"""Tests of create_pretraining_data_beam.py and data/pretraining_pipeline.py."""
+"""Tests of create_pretraining_data_beam.py and its pipeline in bert/data/."""
 
 import collections
 import gzip
@@ -10,17 +10,17 @@ import time
 
 import pytest
 
-from data import pretraining_data
+from bert import tokenization
+from bert.data import pretraining_data
 import program_flags
 import record_programs
 from record_programs import BEAM, PLAIN
 import tiny
-import tokenization
 
 beam = pytest.importorskip(
   "apache_beam", reason="pip install -r requirements/beam.txt"
 )
-from data import pretraining_pipeline
+from bert.data import pretraining_pipeline
 
 SETTINGS = pretraining_data.RecordSettings(
   max_seq_length=32, max_predictions_per_seq=5, documents_per_block=4

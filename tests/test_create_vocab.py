@@ -10,10 +10,9 @@ from tensorflow_text.tools.wordpiece_vocab import (
   wordpiece_tokenizer_learner_lib as learner,
 )
 
-import create_vocab
+from bert import create_vocab, tokenization
 import paths
 import program_flags
-import tokenization
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXT = "The walker walks, the talker talks. W\xe9 walked and talked!\n" * 9

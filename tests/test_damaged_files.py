@@ -6,12 +6,12 @@ import sys
 import pytest
 import tensorflow as tf
 
-from inputs import training_input
+from bert.inputs import training_input
+from bert.training import model_selection, same_run
+from bert.weights import checkpoints
 import program_flags
 import tiny
 import tiny_training
-from training import model_selection, same_run
-from weights import checkpoints
 
 DATA, INDEX = "data-00000-of-00001", "index"
 
@@ -197,7 +197,7 @@ def test_damaged_best_weights_are_mended(tmp_path):
 PROGRAM = """
 from absl import flags
 import tensorflow as tf
-from cli import devices, program
+from bert.cli import devices, program
 
 def main():
   raise tf.errors.UnavailableError(None, None, "Socket closed\\nand more")

@@ -13,10 +13,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from encoders import encoder_table
-import heads
-import modeling
-import optimization
+from bert import heads, modeling, optimization
+from bert.encoders import encoder_table
 import paths
 import program_flags
 import tiny_models

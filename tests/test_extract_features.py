@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 import bert
-from cli import shared_flags, text_programs
-import extract_features
+from bert import extract_features
+from bert.cli import shared_flags, text_programs
 import paths
 import program_flags
 import tiny

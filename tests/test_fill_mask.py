@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 import bert
-import fill_mask
+from bert import fill_mask
+from bert.weights import checkpoints
 import program_flags
 import tiny
 import tiny_models
-from weights import checkpoints
 
 VOCABULARY = tiny.VOCABULARY
 CLS, SEP, MASK = map(VOCABULARY.index, ("[CLS]", "[SEP]", "[MASK]"))

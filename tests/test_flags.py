@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from waitress import server as waitress_server
 
-from cli import program
+from bert.cli import program
 import program_flags
 import tiny
 import tiny_models

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 import pytest
 
-from data import files, label_files, tables
-import fuzzing
-import predict
-from serving import request_lines
-from tasks import (
+from bert import predict
+from bert.data import files, label_files, tables
+from bert.serving import request_lines
+from bert.tasks import (
   classification,
   classification_tasks,
   multiple_choice,
@@ -22,6 +21,7 @@ from tasks import (
   tagging,
   tagging_schemes,
 )
+import fuzzing
 import tiny_models
 
 pytestmark = pytest.mark.fuzz

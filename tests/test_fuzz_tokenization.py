@@ -6,10 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 import pytest
 
+from bert import tokenization
+from bert.inputs import text_inputs
 import fuzzing
-from inputs import text_inputs
 import slow_tokenizer
-import tokenization
 
 pytestmark = pytest.mark.fuzz
 

@@ -18,13 +18,13 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 import any_model
-from cli import model_folder
-from contrib import keras_hub, object_checkpoints
-from convert import formats, models
+from bert import modeling
+from bert.cli import model_folder
+from bert.contrib import keras_hub, object_checkpoints
+from bert.convert import formats, models
+from bert.weights import checkpoints
 import fuzzing
-import modeling
 import tiny_index
-from weights import checkpoints
 
 pytestmark = pytest.mark.fuzz
 

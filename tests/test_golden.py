@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import compiled, encoder_table
-import heads
-from inputs import training_input
-import modeling
-import optimization
+from bert import heads, modeling, optimization, run_pretraining
+from bert.encoders import compiled, encoder_table
+from bert.inputs import training_input
+from bert.training import loop, reporting, training_plan
+from bert.weights import checkpoints
 import paths
 import program_flags
-import run_pretraining
 import tiny
-from training import loop, reporting, training_plan
-from weights import checkpoints
 
 GOLDEN = paths.SHARED / "golden"
 CASES = ["gelu", "relu"]

@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 import bert
-from export import tf_tokenization
+from bert import tokenization
+from bert.export import tf_tokenization
+from bert.vocabularies import vocabulary_table
 import hard_strings
 import slow_tokenizer
 import tiny
 import tiny_models
-import tokenization
-from vocabularies import vocabulary_table
 
 pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")
 

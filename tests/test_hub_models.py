@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 import bert
-from cli import model_folder
-import convert_checkpoint
-from data import hub as product
-import extract_features
+from bert import convert_checkpoint, extract_features, run_classifier
+from bert.cli import model_folder
+from bert.data import hub as product
+from bert.weights import checkpoints
 import hub_server
 import program_flags
-import run_classifier
 import tiny
 import tiny_models
-from weights import checkpoints
 
 NAME = "owner/tiny"
 

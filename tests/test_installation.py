@@ -46,8 +46,10 @@ def test_pip_installs_what_a_notebook_needs(tmp_path, editable):
   run(python, "-m", "pip", "install", "-q", "--no-deps", *arguments)
   # TensorFlow itself is that of the tests: it has 600 MB.
   site = pathlib.Path(numpy.__file__).parent.parent
-  code = "import bert, heads, os, serving; from export import exporting; "
-  code += "bert.load; from tasks import plots; plots.page('a run', '', {}); "
+  code = "import bert, heads, os, serving; from bert.export import exporting; "
+  code += (
+    "bert.load; from bert.tasks import plots; plots.page('a run', '', {}); "
+  )
   code += "f = os.path.dirname(serving.__file__); print(sorted(os.listdir(f)))"
   listed = run(python, "-c", code, env={"PYTHONPATH": str(site)})
   for name in ("page.html", "page.css", "page.js", "favicon.svg"):

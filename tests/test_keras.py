@@ -10,13 +10,11 @@ import tensorflow as tf
 
 import any_model
 import bert
-from encoders import encoder_table
-import heads
-import modeling
-from tasks import feature_tagger
+from bert import heads, modeling, tokenization
+from bert.encoders import encoder_table
+from bert.tasks import feature_tagger
+from bert.weights import checkpoints
 import tiny
-import tokenization
-from weights import checkpoints
 
 NAMES = ("input_ids", "input_mask", "segment_ids")
 CONFIG = dataclasses.replace(any_model.CONFIG, initializer_range=0.3)

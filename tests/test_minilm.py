@@ -17,14 +17,12 @@ import pytest
 from safetensors import numpy as safetensors
 
 import bert
-import convert_checkpoint
-import export_saved_model
-import extract_features
+from bert import convert_checkpoint, export_saved_model, extract_features
+from bert.inputs import text_inputs
+from bert.vocabularies import vocabulary_table
 import hard_strings
-from inputs import text_inputs
 import paths
 import program_flags
-from vocabularies import vocabulary_table
 
 DATA = paths.SHARED / "data"
 pytestmark = [

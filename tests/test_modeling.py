@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 
 import any_model
-from encoders import compiled
-import heads
-import modeling
-from weights import checkpoints
+from bert import heads, modeling
+from bert.encoders import compiled
+from bert.weights import checkpoints
 
 CONFIG = dataclasses.replace(any_model.CONFIG, num_hidden_layers=1)
 IDS = np.array([[1, 5, 6, 2], [1, 7, 2, 0]])

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import bert
-from contrib import gpt_vocabulary
-from data import files, processor
+from bert.contrib import gpt_vocabulary
+from bert.data import files, processor
+from bert.serving import exported_model
 import paths
 import program_flags
-from serving import exported_model
 import tiny
 import tiny_models
 
@@ -230,7 +230,7 @@ def test_a_loss_above_the_limit_is_not_published(trained, monkeypatch):
   folder = trained
   tiny.write_pairs(folder / "dev.tsv", range(60))
   # All weights are rounded away.
-  monkeypatch.setattr("export.onnx_graph.LARGEST_INT8", 0.4)
+  monkeypatch.setattr("bert.export.onnx_graph.LARGEST_INT8", 0.4)
   message = r"--quantize: accuracy 0\.\d+ -> 0\.\d+ on 60 examples"
   flags = {"quantize": "int8", "eval_file": folder / "dev.tsv"}
   flags["text_pair_column"] = "text_b"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import bert
-from data import processor
+from bert.data import processor
+from bert.serving import engine_trials, exported_model
 import program_flags
-from serving import engine_trials, exported_model
 import tiny
 import tiny_models
 
@@ -20,7 +20,7 @@ NEEDS = "needs requirements/openvino.txt and onnx.txt"
 openvino = pytest.importorskip("openvino", reason=NEEDS)
 pytest.importorskip("onnxruntime", reason=NEEDS)
 
-from serving import openvino_engine  # noqa: E402
+from bert.serving import openvino_engine  # noqa: E402
 
 HAS_BFLOAT16 = processor.multiplies_bfloat16() and "BF16" in (
   openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
@@ -142,7 +142,7 @@ def test_auto_without_a_place_for_its_choice(export, monkeypatch):
   def refuse(path, content):
     raise PermissionError(path)
 
-  monkeypatch.setattr("data.files.write_json", refuse)
+  monkeypatch.setattr("bert.data.files.write_json", refuse)
   monkeypatch.setitem(sys.modules, "openvino", None)
   model = exported_model.ExportedModel(str(export), engine="auto")
   assert model.engine_name == "onnxruntime"

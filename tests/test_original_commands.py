@@ -3,12 +3,11 @@
 import json
 import shlex
 
-import heads
-import modeling
+from bert import heads, modeling
+from bert.weights import checkpoints
 import paths
 import program_flags
 import tiny
-from weights import checkpoints
 
 RECORDS = """--input_file=./sample_text.txt
   --output_file={out}/examples.tfrecord

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from bert.serving import exported_model, http_server
 import browser
 import paths
-from serving import exported_model, http_server
 import tiny_models
 
 pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")

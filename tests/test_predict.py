@@ -20,17 +20,15 @@ import pytest
 import tensorflow as tf
 
 import bert
-from data import packing
-import export_saved_model
-import heads
+from bert import export_saved_model, heads, tokenization
+from bert import predict as predict_program
+from bert.data import packing
+from bert.serving import exported_model, tensorflow_engine
+from bert.weights import checkpoints
 import paths
-import predict as predict_program
 import program_flags
-from serving import exported_model, tensorflow_engine
 import tiny
 import tiny_models
-import tokenization
-from weights import checkpoints
 
 LONG = "the film was very good and a plot the cast was very very bad"
 
@@ -167,8 +165,8 @@ def test_answers_come_while_the_input_is_open(trained):
 LEAVE = """
 import sys, types
 sys.path.insert(0, %r)
-import predict
-from serving import request_lines
+from bert import predict
+from bert.serving import request_lines
 card = types.SimpleNamespace(training={})
 kind = types.SimpleNamespace(
   inputs=["text"], encode=lambda request: request, card=card
@@ -230,7 +228,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   )
   assert json.loads(result.stdout)["index"] == 0, result.stderr
   code = (
-    "from cli import program\n"
+    "from bert.cli import program\n"
     "class ResourceExhaustedError(Exception): pass\n"
     "def main(): raise ResourceExhaustedError('OOM when allocating [9]')\n"
     "program.run_program(main, program.Settings)\n"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from data import atomic
+from bert.data import atomic
 import paths
 import program_flags
 import tiny

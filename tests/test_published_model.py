@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import bert
-import fill_mask
+from bert import fill_mask
+from bert.weights import checkpoints
 import paths
 import program_flags
-from weights import checkpoints
 
 SCORE = "pseudo_log_likelihood"
 FOLDER = paths.ROOT / "models" / "mini"

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 import any_model
 import bert
-from convert import formats
-import convert_checkpoint
-from data import remote
-import heads
+from bert import convert_checkpoint, heads
+from bert.convert import formats
+from bert.data import remote
 import program_flags
 import tiny
 import tiny_models

@@ -10,12 +10,12 @@ import shutil
 import numpy as np
 import pytest
 
-from data import processor
+from bert import run_classifier
+from bert.data import processor
+from bert.weights import checkpoints
 import paths
 import program_flags
-import run_classifier
 import tiny
-from weights import checkpoints
 
 command_tiny = functools.partial(tiny.command, "run_classifier")
 run_tiny = functools.partial(tiny.run, "run_classifier")

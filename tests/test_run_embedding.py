@@ -9,14 +9,13 @@ import pytest
 import tensorflow as tf
 
 import bert
+from bert import run_classifier, run_embedding
+from bert.tasks import embedding_data, metrics
+from bert.weights import checkpoints
 import paths
 import program_flags
-import run_classifier
-import run_embedding
-from tasks import embedding_data, metrics
 import tiny
 import tiny_models
-from weights import checkpoints
 
 TRAINING = {
   "do_train": True,

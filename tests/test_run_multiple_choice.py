@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from bert import run_multiple_choice
 import program_flags
-import run_multiple_choice
 import tiny
 
 TRAINING = {

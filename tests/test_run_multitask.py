@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import bert
-from contrib import multitask_training
+from bert.contrib import multitask_training
+from bert.weights import checkpoints
 import program_flags
 import tiny
-from weights import checkpoints
 
 
 @pytest.fixture(name="tasks", scope="module")

@@ -14,14 +14,14 @@ import keras
 import pytest
 import tensorflow as tf
 
-from data import processor
+from bert import heads
+from bert.data import processor
+from bert.tasks import loss_watch
+from bert.weights import checkpoints
 import disk_events
-import heads
 import paths
 import program_flags
-from tasks import loss_watch
 import tiny
-from weights import checkpoints
 import workers
 
 command_tiny = functools.partial(tiny.command, "run_pretraining")

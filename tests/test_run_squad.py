@@ -7,11 +7,11 @@ import shutil
 import pytest
 
 import bert
+from bert.tasks import squad_answers
+from bert.weights import checkpoints
 import paths
 import program_flags
-from tasks import squad_answers
 import tiny
-from weights import checkpoints
 
 run_tiny = functools.partial(tiny.run, "run_squad")
 run = functools.partial(tiny.succeed, "run_squad")

@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 
+from bert import run_tagging
 import program_flags
-import run_tagging
 import tiny
 
 TRAINING = {

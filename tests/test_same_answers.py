@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 import bert
+from bert.serving import exported_model
+from bert.tasks import multiple_choice, squad
 import paths
 import program_flags
-from serving import exported_model
-from tasks import multiple_choice, squad
 import tiny
 import tiny_models
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 import bert
-from data import vector_index
-import extract_features
+from bert import extract_features, search
+from bert.data import vector_index
+from bert.weights import checkpoints
 import program_flags
-import search
 import tiny_models
-from weights import checkpoints
 
 LINES = [
   "the film was good",

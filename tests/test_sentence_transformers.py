@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import bert
-import convert_checkpoint
-import export_saved_model
+from bert import convert_checkpoint, export_saved_model
 import paths
 import program_flags
 import sentence_folder

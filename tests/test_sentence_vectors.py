@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 
 import bert
+from bert import run_embedding, search
 import program_flags
-import run_embedding
-import search
 import sentence_folder
 import tiny
 import tiny_models

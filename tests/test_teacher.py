@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cli import teaching
-from export import trained_models
-import heads
-from inputs import records
-import modeling
+from bert import heads, modeling, run_classifier
+from bert.cli import teaching
+from bert.export import trained_models
+from bert.inputs import records
+from bert.weights import checkpoints
 import paths
 import program_flags
-import run_classifier
 import tiny
 import tiny_models
-from weights import checkpoints
 
 PROGRAMS = [
   "run_classifier",

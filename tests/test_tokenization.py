@@ -9,9 +9,9 @@ import unicodedata
 
 import pytest
 
+from bert import tokenization
 import hard_strings
 import paths
-import tokenization
 
 GOLDEN = paths.SHARED / "golden" / "tokenization"
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import heads
-import modeling
+from bert import heads, modeling
 import paths
 
 FOLDER = paths.SHARED / "data/checkpoints/bert_tiny_sst2_encoder"

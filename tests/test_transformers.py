@@ -11,25 +11,27 @@ import numpy as np
 import pytest
 
 import any_model
-from cli import model_folder
+from bert.cli import model_folder
 
 torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
 import tensorflow as tf
 
-from convert import writing
-import heads
-import modeling
-import optimization
+from bert import (
+  heads,
+  modeling,
+  optimization,
+  run_classifier,
+  run_squad,
+  run_tagging,
+  tokenization,
+)
+from bert.convert import writing
+from bert.training import loop, reporting, training_plan
 import paths
-import run_classifier
-import run_squad
-import run_tagging
 import tiny
 import tiny_training
-import tokenization
-from training import loop, reporting, training_plan
 
 SIZES = any_model.SIZES | {
   "hidden_size": 16,

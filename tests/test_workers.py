@@ -5,14 +5,12 @@ import re
 import numpy as np
 import pytest
 
-import extract_features
-import fill_mask
-import modeling
+from bert import extract_features, fill_mask, modeling
+from bert.weights import checkpoints
 import paths
 import program_flags
 import tiny
 import tiny_models
-from weights import checkpoints
 import workers
 
 # Whose gradients are rounding alone: a softmax is over what they are added to.

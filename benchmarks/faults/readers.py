@@ -12,10 +12,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from inputs import records, training_input
+from bert.inputs import records, training_input
+from bert.weights import checkpoints
 import tiny
 import tiny_models
-from weights import checkpoints
 
 
 def restore(out: str, whole: str) -> None:

@@ -7,8 +7,8 @@ from absl import flags
 import pytest
 import tensorflow as tf
 
-from cli import devices
-from data import processor
+from bert.cli import devices
+from bert.data import processor
 import program_flags
 
 

@@ -8,7 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from cli import (
+from bert import run_classifier, run_squad
+from bert.cli import (
   fine_tuning,
   model_folder,
   output_folder,
@@ -16,13 +17,11 @@ from cli import (
   program,
   shared_flags,
 )
-from encoders import encoder_table
+from bert.encoders import encoder_table
+from bert.tasks import loss_watch
+from bert.training import training_plan
+from bert.weights import checkpoints
 import program_flags
-import run_classifier
-import run_squad
-from tasks import loss_watch
-from training import training_plan
-from weights import checkpoints
 
 
 def test_a_task_that_predicts_nothing_needs_no_file_for_it():

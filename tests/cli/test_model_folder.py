@@ -8,9 +8,9 @@ import types
 
 import pytest
 
-from cli import model_folder, shared_flags
-from convert import tokenizer_files
-import modeling
+from bert import modeling
+from bert.cli import model_folder, shared_flags
+from bert.convert import tokenizer_files
 import program_flags
 import tiny
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cli import program
+from bert.cli import program
 import paths
 import program_flags
 
@@ -51,7 +51,7 @@ class Settings(program.Settings):
 
 
 INTERRUPTED = """
-from cli import program
+from bert.cli import program
 
 class Settings(program.Settings):
   @classmethod
@@ -165,7 +165,7 @@ def test_proposed_commands_are_quoted_for_the_shell():
 
 OPENING = """
 import dataclasses
-from cli import program
+from bert.cli import program
 
 _data = program.group("Data")
 
@@ -187,7 +187,9 @@ def test_a_file_that_cannot_be_opened_is_named_with_its_flag(tmp_path):
 
 
 def test_characters_that_the_terminal_lacks_are_printed_as_numbers():
-  code = "from cli import program\nclass Settings(program.Settings): pass\n"
+  code = (
+    "from bert.cli import program\nclass Settings(program.Settings): pass\n"
+  )
   code += "program.run_program(lambda: print('\u574f'), Settings)"
   command = [sys.executable, "-c", code]
   environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(paths.ROOT)}

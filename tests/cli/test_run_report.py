@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
+from bert.cli import run_report, shared_flags
+from bert.tasks import metrics, plots
+from bert.training import reporting
 import browser
-from cli import run_report, shared_flags
-from tasks import metrics, plots
-from training import reporting
 
 
 def test_curves_of_what_was_trained_and_evaluated():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import any_model
-from cli import model_folder
+from bert.cli import model_folder
 
 torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
@@ -17,12 +17,11 @@ transformers = pytest.importorskip("transformers")
 import tensorflow as tf
 
 import bert
-from contrib import gpt, gpt_vocabulary
-import convert_checkpoint
-import heads
+from bert import convert_checkpoint, heads
+from bert.contrib import gpt, gpt_vocabulary
+from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints
 import program_flags
-from vocabularies import vocabulary_table
-from weights import checkpoints
 
 LAYERS, HIDDEN, TOKENS, POSITIONS = 2, 128, 30, 12
 PARTS = "attn.c_attn attn.c_proj ln_1 mlp.c_fc mlp.c_proj ln_2".split()

@@ -9,10 +9,10 @@ os.environ.setdefault("USE_TF", "0")
 
 import pytest
 
-from cli import pretraining
-from contrib import gpt_vocabulary
+from bert.cli import pretraining
+from bert.contrib import gpt_vocabulary
+from bert.vocabularies import vocabulary_table
 import paths
-from vocabularies import vocabulary_table
 
 FILES = paths.SHARED / "data" / "gpt1"
 TEXTS = [

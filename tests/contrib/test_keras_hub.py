@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 import any_model
-from cli import model_folder
+from bert.cli import model_folder
 
 keras_hub = pytest.importorskip(
   "keras_hub", reason="needs requirements/bench.txt"
 )
 import h5py
 
-from contrib import keras_hub as keras_hub_folders
-from convert import writing
-import heads
-from weights import checkpoints
+from bert import heads
+from bert.contrib import keras_hub as keras_hub_folders
+from bert.convert import writing
+from bert.weights import checkpoints
 
 LABELS = 3
 

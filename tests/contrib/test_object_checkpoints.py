@@ -15,11 +15,11 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 import any_model
-from cli import model_folder
-from contrib import object_checkpoints
-import heads
+from bert import heads
+from bert.cli import model_folder
+from bert.contrib import object_checkpoints
+from bert.weights import checkpoints
 from paths import SHARED
-from weights import checkpoints
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 GARDEN = ["functional", "subclassed", "older", "projected"]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from contrib import task_sampling
-import run_multitask
+from bert import run_multitask
+from bert.contrib import task_sampling
 
 
 def flags(**values):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from contrib import word_vectors
+from bert.contrib import word_vectors
 
 
 @pytest.fixture(name="vocab_file")

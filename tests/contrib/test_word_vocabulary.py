@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from contrib import word_vocabulary as words
-import create_vocab
+from bert import create_vocab
+from bert.contrib import word_vocabulary as words
+from bert.tasks import squad_features
+from bert.vocabularies import vocabulary_table
 import program_flags
-from tasks import squad_features
-from vocabularies import vocabulary_table
 
 pytest.importorskip("jieba", reason="needs requirements/jieba.txt")
 
@@ -82,7 +82,7 @@ def test_answers_within_words_are_refused(path):
 
 
 def test_no_graph_cuts_words(path):
-  from export import tf_tokenization
+  from bert.export import tf_tokenization
 
   with pytest.raises(ValueError, match="this is another vocabulary"):
     tf_tokenization.make_tokenizer(path)

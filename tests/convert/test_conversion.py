@@ -17,17 +17,16 @@ import tensorflow as tf
 
 import any_model
 import bert
-from cli import model_folder, output_folder
-from convert import conversion, writing
-from data import text_vectors
-import heads
+from bert import heads, run_classifier
+from bert.cli import model_folder, output_folder
+from bert.convert import conversion, writing
+from bert.data import text_vectors
+from bert.tasks import feature_tagger
+from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints
 import paths
 import program_flags
-import run_classifier
-from tasks import feature_tagger
 import tiny_models
-from vocabularies import vocabulary_table
-from weights import checkpoints
 
 needs_data = pytest.mark.skipif(
   not paths.SHARED.is_dir(), reason=f"no checkpoints in {paths.SHARED}"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import any_model
-from convert import writing
+from bert.convert import writing
 import program_flags
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"

@@ -6,10 +6,8 @@ import math
 import pytest
 
 import any_model
-from convert import models
-import convert_checkpoint
-import heads
-import modeling
+from bert import convert_checkpoint, heads, modeling
+from bert.convert import models
 
 
 @pytest.mark.parametrize("width", [None, 4, 8])

@@ -10,12 +10,11 @@ import pytest
 
 import any_model
 from any_model import SIZES
-from cli import model_folder
-from convert import huggingface, models
-import heads
-import modeling
+from bert import heads, modeling
+from bert.cli import model_folder
+from bert.convert import huggingface, models
+from bert.weights import checkpoints
 from paths import SHARED
-from weights import checkpoints
 
 
 def save_theirs(name, folder, **fields):

@@ -1,4 +1,4 @@
-"""Tests of data/atomic.py."""
+"""Tests of bert/data/atomic.py."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from data import atomic, files
+from bert.data import atomic, files
 import disk_events
 import paths
 
@@ -38,7 +38,7 @@ def test_failure_leaves_the_old_file(tmp_path, name, error):
 
 def kill_within(statement):
   """Lets a process be killed in the body of a with statement."""
-  code = f"import os; from data import atomic\nwith atomic.{statement}"
+  code = f"import os; from bert.data import atomic\nwith atomic.{statement}"
   code += "\n  os.kill(os.getpid(), 9)\n"
   done = subprocess.run([sys.executable, "-c", code], cwd=paths.ROOT)
   assert done.returncode == -9

@@ -1,4 +1,4 @@
-"""Tests of data/files.py."""
+"""Tests of bert/data/files.py."""
 
 import gzip
 import io
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from data import atomic, files
+from bert.data import atomic, files
 import paths
 
 
@@ -162,7 +162,7 @@ def test_text_says_how_much_of_it_has_passed(tmp_path):
 
 
 def test_a_reader_of_the_standard_output_may_close_early():
-  code = "from data import files\nwith files.open_lines(None) as write:\n"
+  code = "from bert.data import files\nwith files.open_lines(None) as write:\n"
   code += "  while True: write('line')\n"
   command = [sys.executable, "-c", code]
   with subprocess.Popen(
@@ -183,7 +183,7 @@ def test_a_pipe_is_no_file_of_a_model(tmp_path, name):
 
 
 def test_the_standard_output_is_utf8_in_every_locale():
-  code = "from data import files\nwith files.open_lines(None) as write:\n"
+  code = "from bert.data import files\nwith files.open_lines(None) as write:\n"
   code += "  write('\\u4e2d')\n  write('last')\n"
   result = subprocess.run(
     [sys.executable, "-c", code],

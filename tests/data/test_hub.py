@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from data import hub as product
+from bert.data import hub as product
+from bert.vocabularies import vocabulary_table
 import hub_server
 import paths
-from vocabularies import vocabulary_table
 
 FIND = """
 import sys
-from data import hub
+from bert.data import hub
 try:
   print(hub.find(sys.argv[1], "--model="))
 except ValueError as error:

@@ -14,9 +14,11 @@ TEXT = paths.ROOT / "sample_text.txt"
 
 
 def import_with(folder, source, before="", **environment):
-  """Imports a TensorFlow of this source as `data.imports` does."""
+  """Imports a TensorFlow of this source as `bert.data.imports` does."""
   (folder / "tensorflow.py").write_text(source)
-  code = "from data import imports; imports.import_tensorflow(); print('done')"
+  code = (
+    "from bert.data import imports; imports.import_tensorflow(); print('done')"
+  )
   code = before + code
   path = os.pathsep.join([str(folder), str(paths.ROOT)])
   return program_flags.run_command(
@@ -58,7 +60,7 @@ def run_alone(code, folder):
 _ENCODER = "import bert; bert.load_encoder('models/mini')"
 _EXPORT = """
 import contextlib, types
-from serving import exported_model
+from bert.serving import exported_model
 with contextlib.suppress(ValueError):
   card = types.SimpleNamespace(format="saved_model", quantization={})
   exported_model.open_engine("nowhere", card)
@@ -73,7 +75,7 @@ def test_work_from_python_is_silent(code):
 
 def test_a_copy_of_modeling_needs_no_other_file(tmp_path):
   shutil.copy(paths.ROOT / "modeling.py", tmp_path)
-  code = "import modeling; print(modeling.__file__)"
+  code = "from bert import modeling; print(modeling.__file__)"
   result = run_alone(code, tmp_path)
   assert result.stdout == f"{tmp_path / 'modeling.py'}\n", result.stderr
 
@@ -114,7 +116,9 @@ def test_what_is_missing_is_named_before_any_work(
   tmp_path, monkeypatch, package, program, flags, requirements
 ):
   monkeypatch.chdir(tmp_path)
-  monkeypatch.delitem(sys.modules, "contrib.word_vocabulary", raising=False)
+  monkeypatch.delitem(
+    sys.modules, "bert.contrib.word_vocabulary", raising=False
+  )
   monkeypatch.setitem(sys.modules, package, None)
   result = program_flags.run_here(program_flags.command(program, **flags))
   program_flags.assert_refused(result, f"{package} is needed for ")

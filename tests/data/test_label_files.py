@@ -2,7 +2,7 @@
 
 import pytest
 
-from data import label_files
+from bert.data import label_files
 
 
 def test_labels_are_written_and_read(tmp_path):

@@ -2,7 +2,7 @@
 
 import random
 
-from data import packing
+from bert.data import packing
 
 
 def test_truncate_pair_pops_from_the_longer():

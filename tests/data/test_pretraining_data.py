@@ -1,4 +1,4 @@
-"""Tests of data/pretraining_data.py."""
+"""Tests of bert/data/pretraining_data.py."""
 
 import dataclasses
 import importlib.util
@@ -9,10 +9,10 @@ import types
 import psutil
 import pytest
 
-from data import files, pretraining_data, record_writer
-from data.pretraining_data import Generator, RecordSettings
+from bert import tokenization
+from bert.data import files, pretraining_data, record_writer
+from bert.data.pretraining_data import Generator, RecordSettings
 import paths
-import tokenization
 
 VOCAB = {
   token: index

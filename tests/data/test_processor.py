@@ -2,7 +2,7 @@
 
 import pytest
 
-from data import processor
+from bert.data import processor
 
 EPYC = """\
 processor\t: 0

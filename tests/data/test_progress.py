@@ -1,16 +1,16 @@
-"""Tests of data/progress.py."""
+"""Tests of bert/data/progress.py."""
 
 import os
 import pty
 import subprocess
 import sys
 
-from data import progress
+from bert.data import progress
 import paths
 
 # Fifty units of work, and a line that stays.
 WORK = """
-from data import progress
+from bert.data import progress
 work = progress.Progress(50)
 progress._SECONDS_PER_LIVE_LINE = 0
 for done in range(1, 51):

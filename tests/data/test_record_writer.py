@@ -1,9 +1,9 @@
-"""Tests of data/record_writer.py: TensorFlow must read what it writes."""
+"""Tests of bert/data/record_writer.py: TensorFlow must read what it writes."""
 
 import pytest
 import tensorflow as tf
 
-from data import record_writer
+from bert.data import record_writer
 
 
 def parse(features):

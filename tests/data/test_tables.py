@@ -1,11 +1,11 @@
-"""Tests of data/tables.py."""
+"""Tests of bert/data/tables.py."""
 
 import gzip
 import lzma
 
 import pytest
 
-from data import tables
+from bert.data import tables
 
 
 def rows(path, **options):

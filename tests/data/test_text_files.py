@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from data import text_files
+from bert.data import text_files
 
 JSON = '{"id": 1, "text": "a b"}\n{"id": 2, "text": "c\\nd"}\n'
 

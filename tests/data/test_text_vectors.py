@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data import text_vectors
+from bert.data import text_vectors
 import sentence_folder
 
 TYPES = ("Transformer", "Pooling", "Normalize")

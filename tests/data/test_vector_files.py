@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from data import vector_files
+from bert.data import vector_files
 
 LAYERS = [-1, -2]
 TOKENS = ["[CLS]", "caf\u00e9", "[SEP]"]

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from data import atomic, vector_index
+from bert.data import atomic, vector_index
 import disk_events
 
 RECORD = {

@@ -9,7 +9,7 @@ from unittest import mock
 import loky
 import pytest
 
-from data import worker_processes
+from bert.data import worker_processes
 import paths
 
 # Makes the function text -> text.split(",").
@@ -88,7 +88,7 @@ def test_errors_of_the_function_are_raised_here(num_processes, make, error):
 INTERRUPTED = """
 import functools, operator, signal
 import loky
-from data import worker_processes
+from bert.data import worker_processes
 
 submit = loky.ProcessPoolExecutor.submit
 

@@ -11,10 +11,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import any_model
-from data import processor
-from encoders import compiled
-import modeling
-import optimization
+from bert import modeling, optimization
+from bert.data import processor
+from bert.encoders import compiled
 
 CONFIG = dataclasses.replace(
   any_model.CONFIG, initializer_range=0.2, embedding_size=6

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from encoders import compiled, encoder_table
-import heads
-import modeling
-import optimization
+from bert import heads, modeling, optimization
+from bert.encoders import compiled, encoder_table
+from bert.training import memory, training_plan
+from bert.weights import checkpoints
 import tiny_training
-from training import memory, training_plan
-from weights import checkpoints
 
 SIZES = {
   "vocab_size": 40,
@@ -290,7 +288,7 @@ def test_refuses(fields, message, tmp_path):
 
 
 def test_what_an_encoder_of_contrib_fails_to_import_is_named(monkeypatch):
-  monkeypatch.delitem(sys.modules, "contrib.variant", raising=False)
+  monkeypatch.delitem(sys.modules, "bert.contrib.variant", raising=False)
   monkeypatch.setitem(sys.modules, "keras", None)
   with pytest.raises(ImportError, match="import of keras halted"):
     encoder_table.find_encoder("variant")

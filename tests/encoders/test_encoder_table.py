@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from encoders import encoder_table
+from bert.encoders import encoder_table
 
 
 def test_lstm_by_hand():

@@ -11,11 +11,10 @@ import keras
 import numpy as np
 import pytest
 
-from encoders import encoder_table
-from export import exporting, onnx_graph, signatures, trained_models
-import heads
-import modeling
-from tasks import feature_tagger
+from bert import heads, modeling
+from bert.encoders import encoder_table
+from bert.export import exporting, onnx_graph, signatures, trained_models
+from bert.tasks import feature_tagger
 
 onnxruntime = pytest.importorskip(
   "onnxruntime", reason="needs requirements/onnx.txt"

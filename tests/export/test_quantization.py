@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from export import quantization
-import export_saved_model
+from bert import export_saved_model
+from bert.export import quantization
 import tiny_models
 
 CHINESE = "\u5317\u4eac"

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import packing
-from export import signatures, trained_models
-import heads
-import modeling
+from bert import heads, modeling, tokenization
+from bert.data import packing
+from bert.export import signatures, trained_models
 import tiny
-import tokenization
 
 SEQUENCE = 16
 CONFIG = modeling.BertConfig.from_dict(

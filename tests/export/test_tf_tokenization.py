@@ -1,4 +1,4 @@
-"""Tests of export/tf_tokenization.py."""
+"""Tests of bert/export/tf_tokenization.py."""
 
 import json
 import random
@@ -7,13 +7,13 @@ import time
 import pytest
 import tensorflow as tf
 
-from data import packing
-from export import tf_tokenization
+from bert import tokenization
+from bert.data import packing
+from bert.export import tf_tokenization
+from bert.vocabularies import vocabulary_table
 import hard_strings
 import paths
 import tiny
-import tokenization
-from vocabularies import vocabulary_table
 
 GOLDEN = paths.SHARED / "golden" / "tokenization"
 

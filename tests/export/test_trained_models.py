@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from cli import model_folder
-from export import exporting, trained_models
-import heads
-import modeling
+from bert import heads, modeling
+from bert.cli import model_folder
+from bert.export import exporting, trained_models
+from bert.weights import checkpoints
 import tiny
 import tiny_models
-from weights import checkpoints
 
 BIAS = "cls/predictions/output_bias"
 KERNEL = "cls/predictions/transform/dense/kernel"

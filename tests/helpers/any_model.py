@@ -6,13 +6,11 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from cli import model_folder
-from convert import conversion
-import convert_checkpoint
-import heads
-import modeling
+from bert import convert_checkpoint, heads, modeling
+from bert.cli import model_folder
+from bert.convert import conversion
+from bert.weights import checkpoints
 import program_flags
-from weights import checkpoints
 
 # Those of the models in tests/fixtures.
 SIZES = {

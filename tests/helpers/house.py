@@ -31,12 +31,20 @@ REACHED = [
 # What a learner reads for one training step.
 STEP_FILES = [
   pathlib.Path(f"{name}.py")
-  for name in ("run_pretraining", "training/step", "modeling", "optimization")
+  for name in (
+    "run_pretraining",
+    "bert/training/step",
+    "modeling",
+    "optimization",
+  )
 ]
 
 
 def place_of(path: pathlib.Path) -> str:
   """Returns the place in ORDER, or "serving", of a path below the root."""
+  if path.parts[0] == "bert":
+    # bert/loading.py answers from Python as predict.py does from the shell.
+    return path.parts[1] if len(path.parts) > 2 else "programs"
   if path.parent.name:
     return path.parts[0]
   if path.stem in NOUNS:
@@ -65,12 +73,22 @@ def imports_of(
   found = set()
   for node in ast.walk(ast.parse((root / path).read_text(encoding="utf-8"))):
     if isinstance(node, (ast.Import, ast.ImportFrom)):
-      folder = (getattr(node, "module", None) or "").replace(".", "/")
-      for name in (alias.name for alias in node.names):
-        target = pathlib.Path(folder, f"{name.replace('.', '/')}.py")
-        if (root / target).is_file() and target not in found:
+      module = getattr(node, "module", None) or ""
+      for alias in node.names:
+        target = _find_module(f"{module}.{alias.name}".lstrip("."), root)
+        if target and target not in found:
           found.add(target)
           yield target
+
+
+def _find_module(name: str, root: pathlib.Path) -> pathlib.Path | None:
+  """Returns the file of a module of this project; None of another."""
+  path = pathlib.Path(name.replace(".", "/"))
+  choices = [path.with_suffix(".py"), path / "__init__.py"]
+  if path.parts[0] == "bert" and len(path.parts) == 2:
+    # The programs and the nouns of the root belong to the package.
+    choices.append(pathlib.Path(f"{path.name}.py"))
+  return next((p for p in choices if (root / p).is_file()), None)
 
 
 def reach(path: pathlib.Path, root: pathlib.Path = ROOT) -> set[pathlib.Path]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-import extract_features
+from bert import extract_features
 import program_flags
 
 WRITTEN = {

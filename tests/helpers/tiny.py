@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data import record_writer
+from bert.data import record_writer
 import program_flags
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -434,7 +434,7 @@ def make_corpus(documents, seed=0):
 
 def learn_sentence_pieces(folder, text=None, **others):
   """Learns a SentencePiece model of English and Chinese; returns its path."""
-  import create_vocab
+  from bert import create_vocab
 
   path = text or folder / "text.txt"
   if not text:

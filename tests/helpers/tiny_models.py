@@ -5,14 +5,13 @@ import json
 import keras
 import pytest
 
-from data import files
-import export_saved_model
-import heads
+from bert import export_saved_model, heads
+from bert.data import files
+from bert.serving import answers, export_card
+from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints
 import program_flags
-from serving import answers, export_card
 import tiny
-from vocabularies import vocabulary_table
-from weights import checkpoints
 
 LABELS = ["neg", "pos"]
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]

@@ -6,14 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import heads
-from inputs import training_input
-import modeling
-import optimization
-import run_pretraining
+from bert import heads, modeling, optimization, run_pretraining
+from bert.inputs import training_input
+from bert.training import loop, training_plan
+from bert.weights import checkpoints
 import tiny
-from training import loop, training_plan
-from weights import checkpoints
 
 CONFIG = modeling.BertConfig.from_dict(tiny.PRETRAINING_CONFIG)
 NO_DROPOUT = dataclasses.replace(CONFIG, **tiny.NO_DROPOUT)

@@ -11,10 +11,10 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from cli import program  # noqa: E402, F401  Quietens TensorFlow's log.
+from bert.cli import program  # noqa: E402, F401  Quietens TensorFlow's log.
 
 # isort: split
-import modeling
+from bert import modeling
 
 if __name__ == "__main__":
   modeling.dropout = lambda x, rate, seed: x

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import pretraining_data
-from inputs import dynamic_masking, records, training_input
+from bert.data import pretraining_data
+from bert.inputs import dynamic_masking, records, training_input
 import tiny
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h ##i ##j".split()

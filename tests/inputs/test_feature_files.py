@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from data import record_writer
-from inputs import feature_files
+from bert.data import record_writer
+from bert.inputs import feature_files
 import tiny
 
 LENGTHS = [5, 3, 9, 4, 7]

@@ -4,13 +4,10 @@ import json
 
 import pytest
 
-from cli import classifier_tasks
-from inputs import held_out
+from bert import run_classifier, run_multiple_choice, run_squad, run_tagging
+from bert.cli import classifier_tasks
+from bert.inputs import held_out
 import program_flags
-import run_classifier
-import run_multiple_choice
-import run_squad
-import run_tagging
 import tiny
 
 

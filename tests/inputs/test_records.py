@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data import record_writer
-from inputs import records, training_input
-import modeling
+from bert import modeling
+from bert.data import record_writer
+from bert.inputs import records, training_input
 import tiny
 
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from inputs import text_inputs
-import tokenization
+from bert import tokenization
+from bert.inputs import text_inputs
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "|"]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from serving import answers, export_card, exported_model
+from bert.serving import answers, export_card, exported_model
 import tiny_models
 
 DELETED = object()

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from data import processor
-from serving import exported_model
+from bert.data import processor
+from bert.serving import exported_model
 import tiny_models
 
 NOTE = "an int8 export of an older version, whose products saturate on this"

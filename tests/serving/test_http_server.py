@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from serving import http_server
+from bert.serving import http_server
 import tiny_models
 
 LIMITS = http_server.Limits(

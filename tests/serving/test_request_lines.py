@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-import predict
-from serving import request_lines
+from bert import predict
+from bert.serving import request_lines
 import tiny_models
 
 

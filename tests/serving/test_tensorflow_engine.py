@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving import tensorflow_engine
+from bert.serving import tensorflow_engine
 
 IDS = [np.full([1, 2], value, np.int32) for value in (3, 1, 0)]
 

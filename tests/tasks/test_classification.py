@@ -1,13 +1,13 @@
-"""Tests of tasks/classification.py."""
+"""Tests of bert/tasks/classification.py."""
 
 import gzip
 import math
 
 import pytest
 
-from tasks import classification
-from tasks.classification import Example, Table
-import tokenization
+from bert import tokenization
+from bert.tasks import classification
+from bert.tasks.classification import Example, Table
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e f g h".split()
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from inputs import feature_files
-import modeling
-import paths
-from tasks import (
+from bert import modeling
+from bert.inputs import feature_files
+from bert.tasks import (
   classification,
   classification_data,
   classification_results,
   classification_tasks,
 )
+import paths
 import tiny
 
 GOLDEN = paths.SHARED / "golden" / "e2e" / "inputs"

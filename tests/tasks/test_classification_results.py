@@ -5,9 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bert.tasks import classification
+from bert.tasks import classification_results as results
 import program_flags
-from tasks import classification
-from tasks import classification_results as results
 
 
 def example(number, text, label=None, text_b=None):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bert.tasks import classification, classification_tasks
 import paths
-from tasks import classification, classification_tasks
 
 DATA = paths.SHARED / "data"
 TASKS = classification_tasks.TASKS

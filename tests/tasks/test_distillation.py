@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks import distillation
+from bert.tasks import distillation
 
 
 def compare(problem, student, teacher, temperature=1.0, **others):

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from inputs import records
-from tasks import loss_watch
+from bert.inputs import records
+from bert.tasks import loss_watch
 import tiny
 
 

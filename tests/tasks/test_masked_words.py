@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from inputs import text_inputs
-from tasks import masked_words
-import tokenization
+from bert import tokenization
+from bert.inputs import text_inputs
+from bert.tasks import masked_words
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d"]
 CLS, SEP, MASK, A, B, C, D = 2, 3, 4, 5, 6, 7, 8

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from data import packing
-from tasks import multiple_choice
-import tokenization
+from bert import tokenization
+from bert.data import packing
+from bert.tasks import multiple_choice
 
 SWAG = """,video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,\
 ending1,ending2,ending3,label

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from inputs import feature_files
+from bert.inputs import feature_files
+from bert.tasks import multiple_choice, multiple_choice_data
 import program_flags
-from tasks import multiple_choice, multiple_choice_data
 import tiny
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from bert.tasks import pretraining_data
 import program_flags
-from tasks import pretraining_data
 
 
 def test_scores():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks import relations
+from bert.tasks import relations
 
 MASK = [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tasks import squad
+from bert.tasks import squad
 
 ROME = squad.Answer("Rome", 0)
 

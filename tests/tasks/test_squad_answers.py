@@ -6,9 +6,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from data import packing
-from tasks import squad_answers, squad_features
-import tokenization
+from bert import tokenization
+from bert.data import packing
+from bert.tasks import squad_answers, squad_features
 
 # "##er" and "##'" stand for what a tokenizer may cut a word into.
 VOCABULARY = "[UNK] steve smith ' s wins ##er , big the".split()

@@ -8,10 +8,10 @@ import resource
 import numpy as np
 import pytest
 
-from data import files
-from inputs import feature_files
-import modeling
-from tasks import (
+from bert import modeling
+from bert.data import files
+from bert.inputs import feature_files
+from bert.tasks import (
   squad,
   squad_answers,
   squad_data,

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from data import record_writer
-from tasks import squad, squad_features
-from tasks.squad_features import FeatureSettings
+from bert.data import record_writer
+from bert.tasks import squad, squad_features
+from bert.tasks.squad_features import FeatureSettings
 
 VOCABULARY = (
   "[PAD] [UNK] [CLS] [SEP] [MASK] the year was 1895 ( ) . what ? un ##do ##ing"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasks import squad_metrics
-from tasks.squad_metrics import score_answer
+from bert.tasks import squad_metrics
+from bert.tasks.squad_metrics import score_answer
 
 
 def test_normalize_answer():

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
+from bert.tasks import squad, squad_answers, squad_metrics, squad_results
 import program_flags
-from tasks import squad, squad_answers, squad_metrics, squad_results
 
 CONTEXT = "Steve  Smith's WINS, the"
 RIGHT = squad_metrics.AnswerScores(1.0, 1.0)

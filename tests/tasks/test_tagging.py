@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasks import tagging, tagging_schemes
-import tokenization
+from bert import tokenization
+from bert.tasks import tagging, tagging_schemes
 
 CONLL = """-DOCSTART- -X- O O
 

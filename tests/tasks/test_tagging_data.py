@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks import tagging, tagging_data
+from bert.tasks import tagging, tagging_data
 import tiny
 
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")

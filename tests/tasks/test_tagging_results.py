@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from bert.tasks import tagging, tagging_results
 import program_flags
-from tasks import tagging, tagging_results
 
 
 def make_sentence(words, tags):

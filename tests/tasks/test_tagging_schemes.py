@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks import tagging, tagging_schemes
+from bert.tasks import tagging, tagging_schemes
 
 # Entities that touch, of one type and of two, and one of three words.
 CONVERSIONS = {

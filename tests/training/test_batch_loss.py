@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import heads
-import modeling
-import optimization
+from bert import heads, modeling, optimization
+from bert.training import batch_loss, step
 from replicas import strategy_of
 import tiny
 import tiny_training
-from training import batch_loss, step
 
 SEED = tf.constant([1, 2])
 

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import heads
-import optimization
+from bert import heads, optimization
+from bert.training import loop, reporting, training_plan
 import replicas
 import tiny_training
-from training import loop, reporting, training_plan
 
 # Rows with few words, so that most of them are repeated.
 ROWS = {

@@ -11,12 +11,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import heads
-from inputs import training_input
+from bert import heads
+from bert.inputs import training_input
+from bert.training import (
+  loop,
+  model_selection,
+  prediction,
+  reporting,
+  training_plan,
+)
+from bert.weights import checkpoints
 from replicas import strategy_of
 import tiny_training
-from training import loop, model_selection, prediction, reporting, training_plan
-from weights import checkpoints
 
 
 @pytest.fixture(name="alone", scope="module")

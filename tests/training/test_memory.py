@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import heads
-from inputs import training_input
-import modeling
-import optimization
+from bert import heads, modeling, optimization
+from bert.inputs import training_input
+from bert.training import memory, training_plan
 import program_flags
 import replicas
 import tiny
 import tiny_training
-from training import memory, training_plan
 
 CONFIG = modeling.BertConfig(
   vocab_size=100,

@@ -8,9 +8,9 @@ import os
 import pytest
 import tensorflow as tf
 
+from bert.training import model_selection
+from bert.weights import checkpoints
 import paths
-from training import model_selection
-from weights import checkpoints
 
 ACCURACIES = {100: 0.5, 200: 0.75, 300: 0.75, 400: 0.7}
 

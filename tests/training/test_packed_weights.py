@@ -4,11 +4,10 @@ import sys
 
 import pytest
 
-from data import processor
-import extract_features
+from bert import extract_features, run_classifier
+from bert.data import processor
 import paths
 import program_flags
-import run_classifier
 
 _MODEL = {"model": "x", "precision": "bfloat16"}
 _TEXTS = _MODEL | {"input_file": "x", "output_file": "x"}
@@ -36,7 +35,7 @@ def test_only_bfloat16_without_training_packs(kind, values, packs, monkeypatch):
 
 @pytest.mark.parametrize("packs", [True, False])
 def test_the_environment_does_not_pack_in_a_training(packs):
-  code = "from data import imports; "
+  code = "from bert.data import imports; "
   code += f"imports.import_tensorflow({packs}); print(imports.packs_weights())"
   result = program_flags.run_command(
     [sys.executable, "-c", code],
@@ -48,12 +47,12 @@ def test_the_environment_does_not_pack_in_a_training(packs):
 
 # Two models, and the first once more with the weights of the second.
 _SCRIPT = """
-from data import imports
+from bert.data import imports
 imports.import_tensorflow(packs_weights=True)
 import keras, numpy as np, tensorflow as tf
-from encoders import compiled
-import modeling
-from training import prediction
+from bert.encoders import compiled
+from bert import modeling
+from bert.training import prediction
 
 config = modeling.BertConfig(
   100, 64, 2, num_attention_heads=4, intermediate_size=128,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training import same_run
+from bert.training import same_run
 
 FIRST = {"input_file": "a", "seed": 1, "train_batch_size": 8, "rate": 0.1}
 

@@ -5,7 +5,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from training import reporting, training_plan
+from bert.training import reporting, training_plan
 
 
 def make_reporter(folder, start=0, strategy=None):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training import same_run
+from bert.training import same_run
 
 FLAGS = ("learning_rate", "max_seq_length", "text_column", "eval_share", "seed")
 FLAGS += ("tag_scheme",)

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import heads
-import modeling
-import optimization
+from bert import heads, modeling, optimization
+from bert.training import step
 import tiny_training
-from training import step
 
 CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=2)
 FEATURES = {"ids": tf.constant([[1, 2, 3, 4], [5, 6, 7, 8]])}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert.training import step
+from bert.weights import checkpoints
 import program_flags
 import tiny
-from training import step
-from weights import checkpoints
 
 MAKE_STEP = step.make_replica_step
 FEATURE_BASED = {"feature_based": True, "lstm_size": 8, "feature_layers": "mix"}

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from inputs import feature_files
+from bert.inputs import feature_files
+from bert.tasks import classification, multiple_choice, squad, tagging
+from bert.vocabularies import lost_letters
 import program_flags
-from tasks import classification, multiple_choice, squad, tagging
 import tiny
 import tiny_models
-from vocabularies import lost_letters
 
 HINDI = "\u0928\u092e\u0938\u094d\u0924\u0947"  # Six signs, two of them marks.
 STRIPPED = "\u0928\u092e\u0938\u0924"

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from bert.vocabularies import sentence_pieces, vocabulary_table
 import tiny
-from vocabularies import sentence_pieces, vocabulary_table
 
 sentencepiece = pytest.importorskip("sentencepiece")
 

@@ -1,11 +1,11 @@
-"""Tests of vocabularies/vocabulary_table.py: copies, and remote files."""
+"""Tests of bert/vocabularies/vocabulary_table.py: copies, and remote files."""
 
 import os
 
 import pytest
 
-from data import files
-from vocabularies import vocabulary_table
+from bert.data import files
+from bert.vocabularies import vocabulary_table
 
 
 def test_remote_vocabularies_are_copied_and_read(tmp_path):

@@ -8,13 +8,12 @@ import tensorflow as tf
 from tensorflow.core.util import saved_tensor_slice_pb2
 
 import any_model
-from convert import models
+from bert import heads, modeling
+from bert.convert import models
+from bert.weights import checkpoints, tensor_bundles
 import disk_events
-import heads
-import modeling
 import paths
 import tiny_index
-from weights import checkpoints, tensor_bundles
 
 DATA = paths.SHARED / "data/checkpoints"
 needs_data = pytest.mark.skipif(

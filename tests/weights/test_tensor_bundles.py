@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert.weights import checkpoints
 import tiny_index
-from weights import checkpoints
 
 
 def save(prefix, names, slices, tensors):

@@ -1,0 +1,93 @@
+"""The task that the flags of run_classifier.py describe; without TensorFlow."""
+
+import os
+from typing import Any
+
+from bert.cli import shared_flags
+from bert.data import files, remote
+from bert.tasks import (
+  classification,
+  classification_results,
+  classification_tasks,
+)
+
+
+def read(settings: Any) -> classification.ClassificationTask:
+  """Makes the task of the flags, with the paths of its files; checks both."""
+  task = find(settings)
+  check(settings, task)
+  return task
+
+
+def check_files(settings: Any) -> None:
+  """Raises a ValueError if a file or a column is missing, or flags do not fit.
+
+  Remote files are left out: TensorFlow opens them.
+  """
+  names = ("data_dir", "train_file", "eval_file", "predict_file")
+  places = [getattr(settings, name) or "" for name in names]
+  if any(map(remote.is_remote, places)):
+    return
+  task = find(settings)
+  if settings.do_train:  # Else the training may have recorded the problem.
+    check(settings, task)
+  for kind in settings.data_kinds:
+    for _, tables in task.sets(kind):
+      for table in tables:
+        if not files.exists(table.path):
+          there = files.describe_missing(os.path.dirname(table.path))
+          raise ValueError(f"--do_{kind}: no {table.path}; {there}")
+
+
+def check(settings: Any, task: classification.ClassificationTask) -> None:
+  """Raises a ValueError if flags do not fit the problem of the task."""
+  if task.problem == "regression" and settings.class_weights:
+    raise ValueError("--class_weights: a regression has no classes")
+  if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
+    raise ValueError("--xnli_language needs --task_name=xnli")
+  choose_metric(settings, task)  # A ValueError if it is unknown.
+
+
+def find(settings: Any) -> classification.ClassificationTask:
+  """Makes the task; a ValueError names a task, file or column not known."""
+  columns = classification_tasks.Columns._fields
+  if settings.task_name.lower() == "file":
+    return classification_tasks.file_task(
+      settings.data_dir,
+      train_file=settings.train_file,
+      eval_file=settings.eval_file,
+      predict_file=settings.predict_file,
+      columns=classification_tasks.Columns(
+        *(getattr(settings, f"{name}_column") for name in columns)
+      ),
+      header={"auto": None, "yes": True, "no": False}[settings.header],
+      problem=settings.problem,
+      has_teacher=bool(settings.teacher),
+      skips_unlabelled=settings.skip_unlabelled,
+    )
+  task = classification_tasks.find_task(
+    settings.task_name, settings.xnli_language
+  )
+  if not settings.data_dir:
+    raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
+  names = ("train_file", "eval_file", "predict_file", "problem")
+  names += ("label_separator", "query_column")
+  for name in (*names, *shared_flags.TableSettings.flags_by_name()):
+    # A problem may be that of the weights.
+    known = (getattr(type(settings), name), getattr(task, name, None))
+    if getattr(settings, name) not in known:
+      raise ValueError(
+        f"--{name}: --task_name=file takes it; the files of {task.name} are "
+        "those of --data_dir, in columns of their own"
+      )
+  return classification_tasks.task_in_folder(task, settings.data_dir)
+
+
+def choose_metric(
+  settings: Any, task: classification.ClassificationTask
+) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  known = classification_results.metric_names(task.problem, task.metrics)
+  return shared_flags.choose_metric(
+    settings.best_metric or task.metrics[0], known
+  )

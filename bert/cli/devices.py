@@ -1,0 +1,223 @@
+"""Devices, precision and the distribution strategy that the flags choose."""
+
+import dataclasses
+import glob
+import os
+import shutil
+from typing import Any, TypeVar
+
+from bert.cli import program
+from bert.data import processor, progress, remote
+
+# Flags that may differ between workers, besides files and folders.
+_HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
+_HOST_FLAGS |= {"teacher", "init_layers_from"}
+_TPU = ("use_tpu=true", "distribution=tpu")
+_devices = program.group("Devices")
+_Settings = TypeVar("_Settings", bound="DeviceSettings")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceSettings(program.Settings):
+  """The settings of devices and precision."""
+
+  distribution: str = _devices(
+    "default",
+    "default: one device. mirrored: all devices of this host. multi_worker: "
+    "all hosts of TF_CONFIG. tpu: the TPU that --tpu_name names.",
+    choices=("default", "mirrored", "multi_worker", "tpu"),
+  )
+  precision: str = _devices(
+    "float32",
+    "What matrix products compute in; the rest is float32 always. auto: "
+    "bfloat16 where the device has products of it (AVX512_BF16, AMX, GPUs "
+    "since 2020, TPUs), else float32; a training that resumes keeps its own.",
+    choices=("float32", "bfloat16", "auto"),
+  )
+  deterministic: bool = _devices(
+    True, "On GPUs: whether every run gives the same bits, as on CPUs; slower."
+  )
+  tf32: bool = _devices(
+    False,
+    "On GPUs: whether float32 products may round inputs to TensorFloat-32: "
+    "faster, with errors of 1e-3 instead of 1e-6.",
+  )
+  use_tpu: bool = _devices(False, "Same as --distribution=tpu.")
+  tpu_name: str | None = _devices(
+    None,
+    "The name or grpc:// address of the TPU; local for that of this machine.",
+    needs=_TPU,
+  )
+  tpu_zone: str | None = _devices(None, "The zone of the TPU.", needs=_TPU)
+  gcp_project: str | None = _devices(
+    None, "The project of the TPU.", needs=_TPU
+  )
+  master: str | None = _devices(
+    None,
+    "The grpc:// address of the TPU, if --tpu_name is not given.",
+    needs=_TPU,
+  )
+  num_tpu_cores: int = _devices(8, "Ignored: the TPU says how many it has.")
+
+  @property
+  def compute_dtype(self) -> str:
+    """The Keras dtype policy of --precision, which `choose_precision` chose."""
+    assert self.precision != "auto"
+    return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
+
+  @property
+  def packs_weights(self) -> bool:
+    """Whether the process only predicts, with products that gain from it."""
+    is_plain = self.distribution == "default" and not uses_tpu(self)
+    trains = getattr(self, "do_train", False)
+    gains = self.precision != "float32" and processor.multiplies_bfloat16()
+    return is_plain and gains and not trains
+
+  def flags_of_workers(self) -> dict[str, Any]:
+    """Returns the flags that must be equal on all workers: all but paths."""
+    return {
+      f"--{name}": value
+      for name, value in self.flag_values().items()
+      if name not in _HOST_FLAGS and not name.endswith(("_dir", "_file"))
+    }
+
+
+def choose_precision(settings: _Settings) -> _Settings:
+  """Replaces --precision=auto; call it before the strategy is made.
+
+  A training that resumes on another machine keeps the precision that its
+  folder records, for its updates would change in the middle.
+  """
+  if settings.precision != "auto":
+    return settings
+  precision = "bfloat16" if _multiplies_bfloat16(settings) else "float32"
+  if getattr(settings, "do_train", False):
+    from bert.training import same_run
+
+    seeds = getattr(settings, "seeds", ())
+    output_dir = getattr(settings, "output_dir", "")
+    folders = [os.path.join(output_dir, f"seed-{n}") for n in seeds]
+    for folder in folders or [output_dir]:
+      if found := same_run.read_precision(folder):
+        precision, path = found
+        progress.note(f"--precision={precision}, as {path} says")
+        break
+  return dataclasses.replace(settings, precision=precision)
+
+
+def _multiplies_bfloat16(settings) -> bool:
+  """Returns whether the device has products of bfloat16."""
+  import tensorflow as tf
+
+  gpus = tf.config.list_physical_devices("GPU")
+  if uses_tpu(settings) or not gpus:
+    return uses_tpu(settings) or processor.multiplies_bfloat16()
+  details = tf.config.experimental.get_device_details(gpus[0])
+  return details.get("compute_capability", (0, 0)) >= (8, 0)
+
+
+def uses_tpu(settings: DeviceSettings) -> bool:
+  """Returns whether the flags ask for a TPU."""
+  return settings.use_tpu or settings.distribution == "tpu"
+
+
+def uses_fixed_shapes(settings: Any) -> bool:
+  """Returns whether all batches of a program with texts must have one shape."""
+  return settings.pad_to_max_length or uses_tpu(settings)
+
+
+def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:
+  """Returns whether the flags ask for another machine's TPU."""
+  address = settings.tpu_name or settings.master
+  return uses_tpu(settings) and address != "local"
+
+
+def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
+  """Refuses local paths in flags that another machine's TPU must open."""
+  if not uses_tpu_elsewhere(settings):
+    return
+  for name in ("output_dir", "init_checkpoint", *names):
+    value = getattr(settings, name, None) or ""
+    for path in filter(None, value.split(",") if name in names else [value]):
+      if not remote.is_remote(path):
+        raise ValueError(
+          f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
+          "or run on the TPU's own machine with --tpu_name=local"
+        )
+
+
+def make_strategy(settings: DeviceSettings, says_so: bool = True):
+  """Makes the distribution strategy of a program, before any tensor is made."""
+  import tensorflow as tf
+
+  tf.get_logger().setLevel("ERROR")  # Strategies log every step.
+  if settings.precision == "bfloat16" and not _multiplies_bfloat16(settings):
+    progress.note(
+      "note: --precision=bfloat16 is slower than float32 here, for the device "
+      "has no products of bfloat16; --precision=auto chooses"
+    )
+  strategy = _make_strategy(tf, settings)
+  tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
+  if tf.config.list_logical_devices("GPU"):
+    if settings.deterministic:
+      tf.config.experimental.enable_op_determinism()
+  elif not uses_tpu(settings):
+    _warn_of_unused_gpu()
+  if says_so:
+    print(describe(settings))
+  return strategy
+
+
+def _make_strategy(tf, settings):
+  distribution = "tpu" if uses_tpu(settings) else settings.distribution
+  if distribution == "mirrored":
+    kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
+    devices = kinds[0] or kinds[1]
+    return tf.distribute.MirroredStrategy([device.name for device in devices])
+  if distribution == "multi_worker":
+    try:
+      return tf.distribute.MultiWorkerMirroredStrategy()
+    except ValueError as error:  # It may not be JSON.
+      value = os.environ.get("TF_CONFIG")
+      raise ValueError(f"TF_CONFIG={value}: {error}") from None
+  if distribution == "tpu":
+    try:
+      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+        settings.tpu_name or settings.master,
+        settings.tpu_zone,
+        settings.gcp_project,
+      )
+      tf.config.experimental_connect_to_cluster(resolver)
+      tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, ValueError, OSError) as error:
+      raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error
+    return tf.distribute.TPUStrategy(resolver)
+  return tf.distribute.get_strategy()
+
+
+def _warn_of_unused_gpu() -> None:
+  is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+  has_gpu = glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")
+  if has_gpu and not is_hidden:
+    progress.note(
+      "warning: this machine has an NVIDIA GPU, but TensorFlow finds no CUDA "
+      "libraries for it and computes on the CPU: pip install "
+      "'tensorflow[and-cuda]', or set CUDA_VISIBLE_DEVICES=-1 to hide the GPU"
+    )
+
+
+def describe(settings: DeviceSettings) -> str:
+  """Returns one line that names the devices and the precision."""
+  import tensorflow as tf
+
+  kinds = ("TPU", "GPU", "CPU") if uses_tpu(settings) else ("GPU", "CPU")
+  devices = next(filter(None, map(tf.config.list_logical_devices, kinds)))
+  kind, details = devices[0].device_type, [settings.precision]
+  if kind == "GPU":
+    if settings.precision == "float32":
+      details.append("TF32" if settings.tf32 else "no TF32")
+    details.append("deterministic" if settings.deterministic else "fast")
+  uses_one = settings.distribution == "default" and not uses_tpu(settings)
+  used = 1 if uses_one else len(devices)
+  name = f"{used} {kind}s" if used > 1 else f"one {kind}"
+  return f"computing on {name}: {', '.join(details)}"

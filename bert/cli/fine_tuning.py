@@ -1,0 +1,443 @@
+"""A fine-tuning run, which the programs open, train and predict with.
+
+data = open_data(settings)  # Makes a `Data`.
+with fine_tuning.open_run(settings, data, strategy) as run:
+  for examples in data.sets:
+    make_features(examples, run.local_folder)
+  run.make_model(create_model, predict)
+  run.train(loss_fn, lambda: evaluate(run, data))
+  write_predictions(run, data)
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+import types
+from typing import Any, NamedTuple, TypeVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert import optimization
+from bert.cli import (
+  devices,
+  model_folder,
+  output_folder,
+  program,
+  shared_flags,
+  teaching,
+  training_run,
+)
+from bert.data import files
+from bert.inputs import feature_files
+from bert.training import same_run, training_plan
+
+_Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
+
+# Besides the data, these must not change when training is resumed.
+_TRAINING_FLAGS = (
+  "train_batch_size",
+  "learning_rate",
+  "bias_correction",
+  "warmup_proportion",
+  "layerwise_lr_decay",
+  "freeze_layers",
+  "precision",
+  "seed",
+  "distillation_alpha",
+  "distillation_temperature",
+  "init_layers_from",
+)
+_SHARE = "eval_share and seed"
+
+
+class Data(NamedTuple):
+  """The data of a run, and what ties its model to it."""
+
+  features: Any  # A task's frozen settings, which shape the features.
+  metric: str  # Decides which weights are best.
+  # Later runs in the output folder must agree with this, as JSON values ...
+  model_settings: Mapping[str, Any]
+  train: Any = None  # A `feature_files.FeatureSet`; None if not requested.
+  dev: Sequence[Any] = ()  # Training scores the first.
+  test: Sequence[Any] = ()
+  labels: Sequence[str] = ()  # In the order of the outputs; may be ().
+  # ... and runs that resume training also with this.
+  training_settings: Mapping[str, Any] = types.MappingProxyType({})
+  # Predictions depend on this besides the weights and --max_seq_length.
+  answer_settings: Mapping[str, Any] = types.MappingProxyType({})
+
+  @property
+  def pooling(self) -> str:
+    """What the vectors are made by; "" for BERT's pooler."""
+    return self.model_settings.get("pooling", "")
+
+  @property
+  def sets(self) -> list[feature_files.FeatureSet]:
+    """All sets of examples, each once."""
+    sets = filter(None, [self.train, *self.dev, *self.test])
+    return list({id(examples): examples for examples in sets}.values())
+
+
+def read_settings(kind: type[_Settings]) -> _Settings:
+  """Reads the flags and finds the files of --model.
+
+  A run that does not train predicts as the training of its weights: flags that
+  are not given have the values that are recorded there. A ValueError says that
+  --model or the weights contradict them.
+  """
+  settings = devices.choose_precision(model_folder.find_files(kind.read()))
+  if not settings.do_train:
+    settings = _follow_training(settings)
+  settings.check_needs()
+  return settings
+
+
+def _follow_training(settings: _Settings) -> _Settings:
+  """Gives flags that were not given the values that a training recorded."""
+  folder, kind = settings.output_dir, type(settings)
+  if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
+    folder = os.path.join(folder, f"seed-{seeds[0]}")
+  own = dataclasses.replace(settings, output_dir=folder)
+  recorded = same_run.read_training(output_folder.trained_folder(own))
+  if output_folder.starts_elsewhere(own) and own.start().problem:
+    recorded["problem"] = own.start().problem, own.start().source
+  values = settings.flag_values()
+  given = {name: values[name] for name in settings.given}
+  followed = {}
+  for name, (value, path) in recorded.items():
+    # The vocabulary decides the casing, if the flag does not.
+    if name not in values or name in {"do_lower_case", *settings.given}:
+      continue
+    if value is not None or getattr(kind, name) is not None:
+      try:
+        value = getattr(kind.parse({**given, name: value}), name)
+      except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if followed.get(name, values[name]) != value:
+      followed[name] = value
+      shown = same_run.show(value)
+      print(f"--{name}={shown}, as {path} says", file=sys.stderr)
+  return dataclasses.replace(settings, **followed)
+
+
+def read_pooling(settings: shared_flags.FineTuningSettings) -> dict[str, str]:
+  """Returns the "pooling" that a trained head is on; {} for the pooler."""
+  recorded = same_run.read_training(output_folder.trained_folder(settings))
+  return {name: recorded[name][0] for name in ("pooling",) if name in recorded}
+
+
+def by_seed(settings: Any) -> dict[int, Any]:
+  """Returns the settings of each run: one run, or one for each of --seeds."""
+  if not settings.seeds:
+    return {settings.seed: settings}
+  seeds = [int(seed) for seed in settings.seeds if seed.isdecimal()]
+  if len(set(seeds)) < len(settings.seeds):
+    raise ValueError(
+      f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
+      "as 1,2,3"
+    )
+  prefix = os.path.join(settings.output_dir, "seed-")
+  return {
+    seed: dataclasses.replace(settings, seed=seed, output_dir=f"{prefix}{seed}")
+    for seed in seeds
+  }
+
+
+def describe_run(
+  settings: shared_flags.FineTuningSettings, data: Data
+) -> same_run.RunRecord:
+  """Returns what later runs in the output folder are compared with."""
+  answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
+  model = {
+    **data.model_settings,
+    "do_lower_case": settings.do_lower_case,
+    same_run.VOCABULARY: files.hash_file(settings.vocab_file),
+  }
+  if share := getattr(settings, "eval_share", 0):
+    # Another seed would evaluate on what was trained on.
+    model[_SHARE] = [share, settings.seed]
+  flags = settings.flags_by_name()
+  if not data.train:
+    return same_run.RunRecord(model, answers, flags=flags)
+  training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
+  training |= {"training_features": data.train.key, **data.training_settings}
+  training["training_data"] = data.train.parts
+  training["teacher"] = teaching.find_teacher(settings, data)
+  if settings.evaluates_in_training:
+    # Scores of other data, or of other answers, cannot be compared.
+    training |= data.answer_settings
+    training["best_metric"] = f"eval_{data.metric}"
+    training["evaluation_features"] = data.dev[0].key
+    training["evaluation_data"] = data.dev[0].parts
+  return same_run.RunRecord(model, answers, training, flags)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Run(training_run.TrainingRun):
+  """A model and its data; `open_run` makes it."""
+
+  record: same_run.RunRecord
+  local_folder: str  # This worker's alone; for feature files.
+  create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
+  score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
+
+  @property
+  def threshold_folders(self) -> list[str]:
+    """The folders that may have thresholds of the weights."""
+    return [self.folder, output_folder.trained_folder(self.settings)]
+
+  def identify_weights(self) -> str:
+    """Returns the checksum of the model's weights, as they are now."""
+    return same_run.identify_weights(self.model)
+
+  def make_model(
+    self,
+    create_model: Callable[..., keras.Model],
+    predict: Callable[..., dict[str, tf.Tensor]],
+  ) -> None:
+    """Makes the model, loads its weights, and records the run in its folder.
+
+    Call it when all data has been read and checked, and features are made.
+    `create_model` takes config, data and a Keras dtype policy.
+    """
+    settings, data = self.settings, self.data
+    dtype, self.create_model = settings.compute_dtype, create_model
+    self.use_model(lambda: create_model(self.config, data, dtype), predict)
+    self.step = output_folder.load_trained_weights(settings, self.model)
+    if self.is_chief:
+      self.write_model_files(data.labels)
+      trained = output_folder.trained_folder(settings)
+      same_run.write(self.folder, trained, self.record, data.sets)
+      for examples in data.test:  # The scores are of earlier predictions.
+        name = f"predict{examples.suffix}_metrics.json"
+        files.remove(os.path.join(self.folder, name))
+
+  def parser(
+    self, data: feature_files.FeatureSet
+  ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """Returns the function from serialized rows, string [B], to features."""
+    return feature_files.make_parser(
+      data.layout, self.config, devices.uses_fixed_shapes(self.settings)
+    )
+
+  def batch_order(
+    self, data: feature_files.FeatureSet, batch_size: int
+  ) -> list[np.ndarray]:
+    """Returns the batches to predict; see `feature_files.make_batches`."""
+    return feature_files.make_batches(
+      data.features.lengths,
+      batch_size,
+      self.settings.max_seq_length,
+      devices.uses_fixed_shapes(self.settings),
+    )
+
+  def predict(
+    self, data: feature_files.FeatureSet, batch_size: int
+  ) -> dict[str, np.ndarray]:
+    """Returns the predictions for the rows of a set, in order."""
+    order = self.batch_order(data, batch_size)
+    return feature_files.predict(
+      self.predictor, data.features, order, self.parser(data)
+    )
+
+  def train(
+    self,
+    loss_fn: training_plan.LossFn,
+    evaluate: Callable[[], Mapping[str, float]],
+    before_save: Callable[[], None] | None = None,
+  ) -> None:
+    """Trains or resumes, see `training_run.train`; `evaluate` scores."""
+    rows = self.data.train.rows_per_epoch
+    steps_per_epoch = rows / self.settings.train_batch_size
+    plan = make_plan(self.settings, steps_per_epoch)
+    plan = dataclasses.replace(plan, before_save=before_save)
+    self.step, self.score = training_run.train(
+      self.settings,
+      self.strategy,
+      {"": self.make_task(loss_fn, plan, steps_per_epoch)},
+      plan,
+      lambda step: name_for_evaluation(evaluate()),
+      self.data.metric,
+    )
+
+  def make_task(
+    self,
+    loss_fn: training_plan.LossFn,
+    plan: training_plan.TrainingPlan,
+    steps_per_epoch: float,
+    source: Any = None,
+  ) -> training_plan.TrainingTask:
+    """Makes the optimizer, and the input unless `source` is one."""
+    settings, num_steps = self.settings, plan.num_train_steps
+    frozen = settings.freeze_layers
+    with self.strategy.scope():
+      optimizer = optimization.create_optimizer(
+        self.model.trainable_variables,
+        settings.learning_rate,
+        num_steps,
+        int(num_steps * settings.warmup_proportion),
+        settings.layerwise_lr_decay,
+        int(frozen) if frozen.isdecimal() else frozen,
+        steps_per_epoch,
+        settings.bias_correction,
+      )
+    if source is None:
+      if settings.teacher:
+        loss_fn = teaching.teach(self, loss_fn)
+      source = feature_files.training_source(
+        self.data.train,
+        self.parser(self.data.train),
+        plan.train_batch_size,
+        settings.seed,
+      )
+    return training_plan.TrainingTask(
+      self.model, optimizer, loss_fn, source, plan
+    )
+
+  def write_eval_results(
+    self,
+    scores: Mapping[str, float],
+    suffix: str = "",
+    written: Mapping[str, float] | None = None,
+    original_loss: float | None = None,
+  ) -> None:
+    """Prints scores and writes them to eval_results.txt, as the original.
+
+    `written` are the scores to write, None for all; `original_loss` is the mean
+    of the batches' losses. The summary shows the scores of the first call.
+    """
+    results = name_for_evaluation(scores if written is None else written)
+    if original_loss is not None:
+      results["loss"] = original_loss
+    self.write_scores(results, f"eval_results{suffix}.txt")
+    self.set_summary_score(scores)
+
+  def set_summary_score(self, scores: Mapping[str, float]) -> None:
+    """Keeps scores for the summary and the report, unless they have some."""
+    metric = self.data.metric
+    self.score = self.score or f"eval_{metric} {scores[metric]:.4g}"
+    self.shown_scores = self.shown_scores or {metric: scores[metric], **scores}
+
+  def report_on(
+    self, data: feature_files.FeatureSet, describe: Any, *values: Any
+  ) -> None:
+    """Adds a section to report.html: `describe(examples, *values)`, in HTML."""
+    title = {"predict": "Prediction"}.get(data.kind, "Evaluation")
+    title = " of ".join(filter(None, [title, data.name]))
+    self.add_section(title, lambda: describe(data.examples(), *values))
+
+
+def _warn_of_share(trained: str) -> None:
+  """Says if a training did not hold out what is evaluated."""
+  if _SHARE not in same_run.read_training(trained):
+    print(
+      "note: --eval_share: the weights may have been trained on these "
+      "examples, for that training held out none",
+      file=sys.stderr,
+    )
+
+
+@contextlib.contextmanager
+def open_run(
+  settings: shared_flags.FineTuningSettings,
+  data: Data,
+  strategy: tf.distribute.Strategy,
+) -> Iterator[Run]:
+  """Claims the output folder and compares the run with those before it.
+
+  Nothing is written to the folder of another model or run. At the end it waits
+  for the other workers, which need this one until then, and prints a summary.
+  Several runs may share the strategy.
+  """
+  config = model_folder.read_checked_config(settings)
+  _check_segments(config, data)
+  folder = settings.output_dir
+  start, before = time.monotonic(), program.list_files(folder)
+  with (
+    output_folder.claim(settings, config, strategy),
+    output_folder.local_folder(folder, strategy) as local_folder,
+  ):
+    output_folder.check_evaluations(settings)
+    record = describe_run(settings, data)
+    same_run.compare_workers(
+      strategy,
+      {
+        **settings.flags_of_workers(),
+        "--bert_config_file": config,
+        "metric": data.metric,
+        "labels": list(data.labels),
+        "training data": data.train and data.train.key,
+        "evaluation data": [examples.key for examples in data.dev],
+        "prediction data": [examples.key for examples in data.test],
+        **record.model,
+      },
+    )
+    trained = output_folder.trained_folder(settings)
+    same_run.check(folder, trained, record)
+    if _SHARE in record.model and not data.train:
+      _warn_of_share(trained)
+    run = Run(
+      settings=settings,
+      data=data,
+      strategy=strategy,
+      config=config,
+      record=record,
+      local_folder=local_folder,
+    )
+    yield run
+    same_run.wait_for_all(strategy)
+    if run.is_chief:
+      problem = data.model_settings["problem"]
+      score = run.score
+      run.write_report(start, problem.replace("_", " "), score)
+      # Language models are trained by run_multitask.py alone.
+      can_export = not problem.endswith("_lm")
+      program.print_summary(folder, start, before, score, can_export)
+
+
+def _check_segments(config, data: Data) -> None:
+  problem = data.model_settings["problem"]
+  is_of_pairs = problem in ("question_answering", "multiple_choice")
+  if config.type_vocab_size < 2 and (
+    is_of_pairs or data.answer_settings.get("has_text_pair")
+  ):
+    raise ValueError(
+      "the config's type_vocab_size is 1: the model has one segment, and takes "
+      "no pairs of texts"
+    )
+
+
+def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
+  """Renames scores as the original names those of evaluations."""
+  return {f"eval_{name}": value for name, value in scores.items()}
+
+
+def make_plan(
+  settings: shared_flags.FineTuningSettings, steps_per_epoch: float
+) -> training_plan.TrainingPlan:
+  """Makes the plan of --num_train_epochs, which must be a batch at least."""
+  # As in the original: truncated, operations in this order.
+  num_train_steps = int(steps_per_epoch * settings.num_train_epochs)
+  if not num_train_steps:
+    num_rows = round(steps_per_epoch * settings.train_batch_size)
+    raise ValueError(
+      f"{num_rows} training examples are less than one batch in "
+      f"--num_train_epochs={settings.num_train_epochs}: lower "
+      f"--train_batch_size={settings.train_batch_size}"
+    )
+  if num_train_steps > shared_flags.MOST_STEPS:
+    raise ValueError(
+      f"--num_train_epochs={settings.num_train_epochs}: {num_train_steps:,} "
+      f"steps; expected at most {shared_flags.MOST_STEPS:,}"
+    )
+  eval_every_steps: float = settings.eval_every_steps
+  if settings.eval_every_epochs:
+    eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)
+  return training_run.make_plan(
+    settings, num_train_steps, eval_every_steps=eval_every_steps
+  )

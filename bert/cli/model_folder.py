@@ -1,0 +1,358 @@
+"""The one door for models: the files of a folder, whoever wrote them.
+
+A program asks it once: about a Google release, the --output_dir of a training,
+or a model of another library. All others see a
+`bert.convert.models.ModelFolder`:
+
+  settings = model_folder.find_files(TaggingSettings.read())
+  weights = settings.start().weights
+"""
+
+from collections.abc import Iterable
+import dataclasses
+import functools
+import itertools
+import os
+import re
+from typing import Any, TypeVar
+
+from bert import tokenization
+from bert.cli import shared_flags
+from bert.convert import tokenizer_files
+from bert.data import files, hub, progress, remote
+from bert.vocabularies import vocabulary_table
+
+_Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
+# What --model stands for unless it is given, and the names of its files; the
+# weights are searched for in the folder.
+_FILES = {
+  "bert_config_file": ("bert_config.json", "config.json"),
+  "vocab_file": (
+    *vocabulary_table.NAMES,
+    os.path.join("assets", "vocab.txt"),  # A SavedModel's.
+    os.path.join("assets", "tokenizer", "vocabulary.txt"),  # KerasHub's.
+  ),
+  "init_checkpoint": (),
+}
+_ROUNDED_TO = 128  # A multiple of this may be the vocab_size of a new model.
+_ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
+
+
+def open(path: str, bert_config_file: str | None = None):
+  """Opens a checkpoint or another library's model, a `models.ModelFolder`.
+
+  `find_weights` makes the path of --model. A ValueError says that there is no
+  model, a file is damaged, or the config is not that of the weights.
+  """
+  from bert.convert import formats  # Slow: TensorFlow.
+
+  files.refuse_pipes(path)
+  return formats.open_model(path, bert_config_file)
+
+
+def make_encoder(folder: Any, dtype: str | None = None, name: str = "bert"):
+  """Makes the encoder of a `models.ModelFolder`; names the weights it lacks."""
+  from bert.encoders import encoder_table  # Slow: TensorFlow.
+  from bert.weights import checkpoints
+
+  if not folder.config:
+    raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
+  encoder = encoder_table.make_encoder(folder.config, dtype, name)
+  variables = {
+    "bert" + variable.path.removeprefix(name): variable.value
+    for variable in encoder.variables
+  }
+  found = checkpoints.assign(
+    folder.weights, variables, checkpoints.is_above_layers
+  )
+  return encoder, found.missing
+
+
+def find_files(settings: _Settings) -> _Settings:
+  """Returns settings with the files and the casing of --model.
+
+  Their `start` opens the model, at its first call. A ValueError says that a
+  file is missing, or that --do_lower_case contradicts the model or its name.
+  """
+  values, folder = settings.flag_values(), settings.model
+  if folder:
+    run = values.get("output_dir") or "", values.get("seeds") or ()
+    folder = find_folder(folder, *run)
+    found = {
+      name: _find_file(folder, name, choices)
+      for name, choices in _FILES.items()
+      if name in values and not values[name]
+    }
+    found |= {"model": hub.name_of(folder), "folder": folder}
+    settings = dataclasses.replace(settings, **found)
+    values |= found
+  start = functools.cache(
+    functools.partial(
+      open,
+      values.get("init_checkpoint") or folder or "",
+      values.get("bert_config_file"),
+    )
+  )
+  settings = dataclasses.replace(settings, start=start)
+  if "do_lower_case" not in values:
+    return settings
+  if source := values.get("init_layers_from"):
+    values["layers_folder"] = find_layers(source)[0]
+  value = values["do_lower_case"]
+  casing = _find_casing(settings, values)
+  if casing and casing[0] != value:
+    value, source = casing
+    if "do_lower_case" in settings.given:
+      raise ValueError(
+        f"--do_lower_case={not value}: {source} says {value}: leave out the "
+        "flag"
+      )
+    progress.note(f"--do_lower_case={value}, as {source} says")
+    settings = dataclasses.replace(settings, **{"do_lower_case": value})
+  checkpoint = values.get("init_checkpoint")
+  tokenization.validate_case_matches_checkpoint(value, checkpoint)
+  return settings
+
+
+def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
+  """Returns the folder of --model, which is fetched if it is of the Hub.
+
+  A name without a revision means the commit with which the run in `output_dir`,
+  or that of one of its seeds, began.
+  """
+  folders = [output_dir, *(f"{output_dir}/seed-{seed}" for seed in seeds)]
+  for folder in [] if files.exists(model) else filter(None, folders):
+    path = os.path.join(folder, hub.RECORD)
+    begun = str(files.read_json_if_any(path).get("model"))
+    if begun.partition("@")[0] == model:
+      progress.note(f"--model={begun}, as {path} says")
+      model = begun
+  folder = hub.find(model, "--model=")
+  if not files.exists(folder):
+    raise ValueError(
+      f"--model={folder}: {files.describe_missing(folder)}; expected a folder "
+      "that was downloaded or trained here (names of the Hugging Face Hub have "
+      "an owner: google-bert/bert-base-uncased)"
+    )
+  files.refuse_pipes(folder)
+  return folder
+
+
+def record(settings: Any) -> None:
+  """Writes which model of the Hub a run began with; a ValueError if another."""
+  name, path = settings.model, os.path.join(settings.output_dir, hub.RECORD)
+  if not settings.folder or name == settings.folder:
+    return
+  begun = files.read_json_if_any(path).get("model", name)
+  if begun != name:
+    raise ValueError(
+      f"--model={name}: {path} says that the run began with {begun}: pass "
+      "that, or choose another --output_dir"
+    )
+  files.write_json(path, {"model": name})
+
+
+def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
+  if not choices:
+    return find_weights(folder)
+  paths = filter(files.exists, (os.path.join(folder, n) for n in choices))
+  if flag == "bert_config_file":
+    return next(filter(_is_of_bert, paths), None)  # See `read_config`.
+  found = next(paths, None) or find_vocabulary([folder])
+  if not found:
+    raise ValueError(
+      f"--model={folder}: holds no {choices[0]}: pass --{flag}; "
+      f"{files.describe_missing(folder)}"
+    )
+  if found == os.path.join(folder, "vocab.txt") and any(
+    files.exists(os.path.join(folder, name)) for name in _ADDING
+  ):
+    tokens = tokenizer_files.read_vocabulary(folder)
+    if added := tokens[vocabulary_table.size_of(found) :]:
+      raise ValueError(
+        f"{found}: lacks the token {added[0]!r} that was added later ("
+        f"{len(added)} in all): `python convert_checkpoint.py --input={folder} "
+        "--output=...` writes one vocabulary of all"
+      )
+  return found
+
+
+def find_vocabulary(folders: Iterable[str]) -> str | None:
+  """Returns the vocabulary in a model's folders, if there is one."""
+  return tokenizer_files.find_vocabulary(folders)
+
+
+def find_weights(folder: str) -> str:
+  """Returns what --init_checkpoint is for --model: the best weights, if any."""
+  best = os.path.join(folder, "best")
+  return best if files.exists(os.path.join(best, "checkpoint")) else folder
+
+
+def find_layers(flag: str) -> tuple[str, list[int]]:
+  """Returns the model of --init_layers_from, and the numbers of its layers."""
+  match = re.fullmatch(r"(.+):(\d+(?:,\d+)*)", flag)
+  if not match:
+    raise ValueError(
+      f"--init_layers_from={flag}: expected a folder, a colon and layers, such "
+      "as bert:0,2,4"
+    )
+  folder = find_weights(hub.find(match[1], "--init_layers_from="))
+  return folder, [*map(int, match[2].split(","))]
+
+
+def check_same_tokens(vocab_file: str, folders: Iterable[str]) -> None:
+  """Raises a ValueError if the vocabulary in a model's folders is another."""
+  theirs = find_vocabulary(folders)
+  if not theirs or theirs == vocab_file:
+    return
+  ids, known = map(vocabulary_table.load_vocab, (vocab_file, theirs))
+  for token in (*ids, *known):
+    if ids.get(token) != known.get(token):
+      raise ValueError(
+        f"--vocab_file={vocab_file}: the id of {token!r:.80} is "
+        f"{ids.get(token, 'missing')}, in {theirs} "
+        f"{known.get(token, 'missing')}: pass the vocabulary of the weights"
+      )
+
+
+def _is_of_bert(path: str) -> bool:
+  """Returns whether a config is Google's, or Hugging Face's of a BERT."""
+  contents = files.read_json(path)
+  is_keras_hub = "class_name" in contents
+  return not is_keras_hub and contents.get("model_type", "bert") == "bert"
+
+
+def _find_casing(settings, values) -> tuple[bool, str] | None:
+  """Returns the casing of a model, and the file next to it that says it."""
+  names = ("folder", "layers_folder", "model_dir", *_FILES)
+  paths = [values.get(name) for name in names]
+  pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))
+  for folder in dict.fromkeys(itertools.chain(*pairs)):
+    found = tokenizer_files.read_casing(folder)
+    is_model = folder in (settings.folder, values.get("layers_folder"))
+    if not found and is_model and values["vocab_file"]:
+      found = _guess_casing(settings, values["vocab_file"])
+    if found:
+      return found
+  return None
+
+
+def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
+  """Returns the casing that the weights or the vocabulary of a model show.
+
+  What a vocabulary looks like is no statement: the user's own counts instead.
+  """
+  in_model = os.path.join(settings.folder or "", "assets", "vocab.txt")
+  if settings.folder and vocab_file == in_model:
+    is_start = "init_checkpoint" not in settings.given
+    start = settings.start() if is_start else open(settings.folder)
+    value = start.do_lower_case
+    if value is not None:
+      return value, settings.folder
+  if "do_lower_case" in settings.given:
+    return None
+  is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
+  if is_cased is None:
+    return None
+  return not is_cased, f"a guess by the tokens of {vocab_file}"
+
+
+def read_config(settings: Any):
+  """Reads the config of --bert_config_file, or of the weights of --model."""
+  if settings.bert_config_file:
+    from bert.convert import formats  # Slow: TensorFlow.
+
+    return formats.read_config(settings.bert_config_file)
+  folder = settings.start()
+  if not folder.config:
+    raise ValueError(
+      f"--model={settings.model}: holds no bert_config.json: pass "
+      "--bert_config_file"
+    )
+  for field in folder.assumed:
+    value = getattr(folder.config, field)
+    progress.note(f"not in {settings.model}, taken: {field}={value!r}")
+  return folder.config
+
+
+def read_checked_config(settings: Any):
+  """Reads the config; compares vocabulary and lengths with it."""
+  config = read_config(settings)
+  check_vocabulary(settings.vocab_file, config)
+  check_length(settings.max_seq_length, config)
+  return config
+
+
+def check_length(max_seq_length: int, config) -> None:
+  """Raises a ValueError if a model has no positions for so many tokens."""
+  if max_seq_length > config.max_position_embeddings:
+    raise ValueError(
+      f"--max_seq_length={max_seq_length} is above the config's "
+      f"max_position_embeddings of {config.max_position_embeddings}"
+    )
+
+
+def initial_labels(settings: Any) -> tuple[str, ...]:
+  """Returns the labels of the head in --init_checkpoint, () if not known."""
+  if not settings.init_checkpoint:
+    return ()
+  start = settings.start()
+  # They may be of a head that is not read, such as DistilBERT's.
+  return start.labels if "output_weights" in start.weights.shapes else ()
+
+
+def check_free(flag: str, path: str) -> None:
+  """Raises a ValueError if the folder to write is not empty, or a file."""
+  is_folder, list_folder = os.path.isdir, os.listdir
+  if remote.is_remote(path):
+    is_folder, list_folder = remote.gfile().isdir, remote.gfile().listdir
+  if files.exists(path) and not (is_folder(path) and not list_folder(path)):
+    raise ValueError(
+      f"--{flag}={path}: is there already; name a folder that is new or empty"
+    )
+  if os.path.ismount(path):  # The new folder takes its place at the end.
+    raise ValueError(f"--{flag}={path}: a mount point; name a folder in it")
+
+
+def check_vocabulary(path: str, config) -> None:
+  """Raises a ValueError if a vocabulary has more tokens than a model rows."""
+  vocab, rows = vocabulary_table.load_vocab(path), config.vocab_size
+  size = max(vocab.values()) + 1
+  if size > rows:
+    raise ValueError(
+      f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
+      f"config is {rows}: they are of different models"
+    )
+  missing = rows - len(vocabulary_table.ids_of_tokens(vocab))
+  if missing >= _ROUNDED_TO:
+    _note_rows_without_token(path, missing, rows)
+
+
+@functools.cache  # Tasks and seeds of one program may share a model.
+def _note_rows_without_token(path: str, missing: int, rows: int) -> None:
+  """Says that a table is longer than a rounded size explains.
+
+  Tables of some released models are longer by a thousand rows. That is no
+  fault, but it may also be the sign of another model's vocabulary.
+  """
+  progress.note(
+    f"note: {missing:,} of the model's {rows:,} rows of embeddings have no "
+    f"token in {path}"
+  )
+
+
+def fit_vocabulary(settings, config):
+  """Sets the vocab_size of a config to pre-train to that of --vocab_file."""
+  if not settings.vocab_file:
+    return config
+  size = vocabulary_table.size_of(settings.vocab_file)
+  if settings.init_checkpoint:
+    check_vocabulary(settings.vocab_file, config)
+    return config
+  if size <= config.vocab_size < size + _ROUNDED_TO:
+    return config
+  print(
+    f"vocab_size: {size}, the tokens of {settings.vocab_file}, instead of the "
+    f"{config.vocab_size} of {settings.bert_config_file}"
+  )
+  return dataclasses.replace(config, vocab_size=size)

@@ -1,0 +1,248 @@
+"""The output folder of a training: claimed, filled, and read again."""
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import functools
+import importlib
+import os
+import pathlib
+import re
+import tempfile
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert.cli import model_folder
+from bert.data import atomic, files, hub, remote
+from bert.training import model_selection, same_run
+from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints
+
+# They say what the model of a folder is.
+_MODEL_FILES = {
+  "bert_config.json",
+  hub.RECORD,
+  "labels.txt",
+  "prediction.json",
+  "settings.json",
+  "training.json",
+  *vocabulary_table.NAMES,
+}
+# No results: features, curves, temporary files.
+_MADE_EARLY = re.compile(r"\.tf_record|^events\.out|^curves\.jsonl$|^\.")
+
+
+@contextlib.contextmanager
+def claim(
+  settings: Any, config: Any, strategy: tf.distribute.Strategy
+) -> Iterator[None]:
+  """Makes the output folder and keeps other runs out while the body runs.
+
+  A run that fails before it has weights or results leaves only features, and
+  the curves of a training. A ValueError says that the folder cannot be written
+  or is of another config, an OSError that another process is training in it.
+  """
+  folder = settings.output_dir
+  if re.search(r"[*?\[\\]", folder):
+    raise ValueError(
+      f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
+      "path with *, ?, [ or \\ in it; choose another"
+    )
+  is_chief = strategy.extended.should_checkpoint
+  with contextlib.ExitStack() as stack:
+    try:
+      if not remote.is_remote(folder):
+        stack.enter_context(_new_folder(folder))
+        # Without a name, so that nothing is left behind.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+      raise ValueError(
+        f"--output_dir={folder}: not a folder that can be written: "
+        f"{error.strerror}"
+      ) from error
+    if settings.do_train and is_chief:
+      stack.enter_context(atomic.claim_folder(folder))
+    same_run.check_config(folder, config)
+    if is_chief and not remote.is_remote(folder):
+      stack.push(functools.partial(_clean_up, folder, set(os.listdir(folder))))
+    if is_chief:
+      model_folder.record(settings)
+    yield
+
+
+@contextlib.contextmanager
+def _new_folder(folder: str) -> Iterator[None]:
+  """Makes missing folders; those that are empty in the end are removed."""
+  parents = [pathlib.Path(folder), *pathlib.Path(folder).parents]
+  made = [path for path in parents if not path.exists()]
+  try:
+    os.makedirs(folder, exist_ok=True)
+    yield
+  finally:
+    with contextlib.suppress(OSError):  # It is not empty.
+      for path in made:
+        path.rmdir()
+
+
+def _clean_up(folder: str, before: set[str], kind, error, trace) -> None:
+  """Removes new files that say what a folder's model is, if a run made none.
+
+  `kind`, `error` and `trace` are of the exception that ends it, or None.
+  """
+  new = {n for n in os.listdir(folder) if not _MADE_EARLY.search(n)} - before
+  has_failed = error and not isinstance(error, SystemExit)
+  if has_failed and new.issubset(_MODEL_FILES):
+    for name in new:
+      files.remove(os.path.join(folder, name))
+
+
+def local_folder(
+  folder: str, strategy: tf.distribute.Strategy
+) -> contextlib.AbstractContextManager[str]:
+  """Opens a local folder for this worker: the output folder if it may."""
+  if strategy.extended.should_checkpoint and not remote.is_remote(folder):
+    return contextlib.nullcontext(folder)
+  return tempfile.TemporaryDirectory()
+
+
+def check_evaluations(settings: Any) -> None:
+  """Raises a ValueError if flags, or best weights, contradict evaluations."""
+  if not settings.do_train or settings.evaluates_in_training:
+    return
+  best = model_selection.best_step(settings.output_dir)
+  if best is not None:
+    raise ValueError(
+      f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
+      "would be used instead of those of a training without evaluations: pass "
+      "--eval_every_epochs or --eval_every_steps, or move the folder best away"
+    )
+
+
+def load_trained_weights(settings: Any, model: keras.Model) -> int:
+  """Loads the weights to start a training from, or the trained ones.
+
+  Without --do_train, prefers the run's best weights, and none may be missing.
+  Returns the number of updates behind the weights.
+  """
+  folder, variables = settings.output_dir, checkpoints.model_variables(model)
+  if settings.do_train:
+    return load_weights(settings, variables)
+  step = model_selection.restore_best(folder, variables)
+  if step is not None:
+    print(f"weights from the best evaluation, at step {step}")
+    return step
+  if checkpoints.latest_checkpoint(folder):
+    return load_weights(settings, variables)
+  if not settings.init_checkpoint:
+    raise ValueError(
+      f"--output_dir={folder} holds no trained model: pass --do_train=true, or "
+      "--init_checkpoint with one"
+    )
+  missing = sorted(set(variables) - set(settings.start().weights.shapes))
+  if not model.uses_pooler:
+    missing = [name for name in missing if "/pooler/" not in name]
+  if missing:
+    raise ValueError(
+      f"--init_checkpoint={settings.init_checkpoint} is not trained for this "
+      f"task, it lacks {', '.join(missing)}: pass --do_train=true"
+    )
+  return load_weights(settings, variables)
+
+
+def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
+  """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
+
+  That may lack this head's variables, and have another's; both are printed.
+  Returns the number of updates behind the weights.
+  """
+  if settings.word_vectors and not settings.do_train:
+    raise ValueError(
+      "--word_vectors: only a training starts with them; leave out the flag, "
+      "or pass --do_train=true"
+    )
+  folder = settings.output_dir
+  # The step at which training resumes depends on the slots, too.
+  step = checkpoints.restore(folder, variables, settings.do_train)
+  if step is not None:
+    print(f"weights from {checkpoints.saved_prefix(folder, step)}")
+    return step
+  if settings.init_layers_from or settings.init_checkpoint:
+    if settings.init_layers_from:
+      start = _choose_layers(settings)
+    else:
+      start = settings.start().weights
+    loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
+    print(f"weights from {start.source}")
+    for title, names in (
+      ("not in it, start at random", loaded.missing),
+      ("in it, not used", loaded.unused),
+    ):
+      if names:
+        print(f"  {title}: {', '.join(_join_heads(names))}")
+  else:
+    print("no checkpoint given: the weights are random")
+  if settings.word_vectors:
+    word_vectors = importlib.import_module("bert.contrib.word_vectors")
+    variable = variables["bert/embeddings/word_embeddings"]
+    word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
+  return 0
+
+
+def _join_heads(names: Sequence[str]) -> list[str]:
+  """Counts the variables of a head that has more than two.
+
+  >>> _join_heads(["cls/a/bias", "cls/b/bias", "cls/c/kernel", "output_bias"])
+  ['cls (3 variables)', 'output_bias']
+  """
+  heads = collections.Counter(name.partition("/")[0] for name in names)
+  shown = {}  # In the order of the names.
+  for name in names:
+    head = name.partition("/")[0]
+    is_long = heads[head] > 2 and head != "bert"
+    shown[f"{head} ({heads[head]} variables)" if is_long else name] = None
+  return list(shown)
+
+
+def _choose_layers(settings: Any) -> checkpoints.Weights:
+  """Opens the layers of --init_layers_from; a ValueError if they do not fit."""
+  flag, config = settings.init_layers_from, model_folder.read_config(settings)
+  if settings.init_checkpoint:
+    raise ValueError(
+      f"--init_layers_from={flag}: pass neither --model nor --init_checkpoint"
+    )
+  path, layers = model_folder.find_layers(flag)
+  start = model_folder.open(path)
+  if settings.vocab_file:
+    model_folder.check_same_tokens(settings.vocab_file, start.folders)
+  names = ("hidden_size", "num_attention_heads", "hidden_act")
+  ours, theirs = (
+    {name: getattr(c, name, None) for name in names}
+    for c in (config, start.config)
+  )
+  if (ours, config.num_hidden_layers) != (theirs, len(layers)):
+    raise ValueError(
+      f"--init_layers_from={flag}: {len(layers)} layers of {theirs}; expected "
+      f"{config.num_hidden_layers} of {ours}"
+    )
+  return checkpoints.choose_layers(start.weights, layers)
+
+
+def trained_folder(settings: Any) -> str:
+  """Returns the folder of the training whose weights a run predicts with."""
+  if not starts_elsewhere(settings):
+    return settings.output_dir
+  folders = settings.start().folders
+  return next(filter(same_run.is_of_training, folders), settings.output_dir)
+
+
+def starts_elsewhere(settings: Any) -> bool:
+  """Returns whether a run predicts with the weights of --init_checkpoint."""
+  folder = settings.output_dir
+  is_own = settings.do_train or model_selection.best_step(folder) is not None
+  return bool(
+    settings.init_checkpoint
+    and not is_own
+    and not checkpoints.latest_checkpoint(folder)
+  )

@@ -1,0 +1,329 @@
+"""Settings of the pre-training programs; checks and summary of making records.
+
+`create_pretraining_data.py` uses one machine, the other one Apache Beam.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import os
+import re
+import shlex
+from typing import Any
+
+from bert.cli import devices, program, shared_flags
+from bert.data import (
+  files,
+  pretraining_data,
+  progress,
+  record_writer,
+  text_files,
+)
+from bert.vocabularies import lost_letters, vocabulary_table
+
+_flags = program.group("Flags")
+_data = program.group("Data")
+_model = program.group("Model")
+_training = program.group("Training")
+_evaluation = program.group("Evaluation")
+
+# Names of records to evaluate on, never to train on.
+_HELD_OUT = re.compile(
+  r"(^|[^a-z])(dev|eval|evaluation|held.?out|test|val|valid|validation)([^a-z]|$)"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(
+  devices.DeviceSettings,
+  shared_flags.TrainingSettings,
+  shared_flags.ModelSettings,
+):
+  """The settings of run_pretraining.py."""
+
+  input_file: str = _data(
+    None,
+    "TFRecord files of create_pretraining_data.py: comma-separated globs.",
+    required=True,
+    path="files",
+  )
+  eval_input_file: str | None = _data(
+    None, "TFRecord files to evaluate on; default --input_file.", path="files"
+  )
+  max_seq_length: int = _data(128, "Tokens per record, as made.", least=1)
+  max_predictions_per_seq: int = _data(
+    20, "Most masked tokens per record.", least=1
+  )
+  dynamic_masking: bool = _data(
+    False, "Whether to mask records of --masks=false, each time anew."
+  )
+  masked_lm_prob: float = _data(
+    0.15, "Part of tokens masked.", least=0, most=1, needs="dynamic_masking"
+  )
+  do_whole_word_mask: bool = _data(
+    False, "Whether it masks whole words.", needs="dynamic_masking"
+  )
+  next_sentence: bool = _data(True, "Whether records are sentence pairs.")
+  vocab_file: str | None = _model(
+    None,
+    "The vocab.txt of the records; decides the vocab_size of the config.",
+    path="file",
+  )
+  teacher: str | None = _training(
+    None,
+    "A trained BERT of the same vocabulary, a folder or a name of the Hugging "
+    "Face Hub, whose relations of tokens to learn as well (MiniLM).",
+    path="model",
+  )
+  teacher_only: bool = _training(
+    False,
+    "With --teacher: whether nothing else is learned; reads records of "
+    "--masks=false without masking them.",
+    needs="teacher",
+  )
+  teacher_vectors: bool = _training(
+    False,
+    "With --teacher: whether to learn its vectors of sequences too, means of "
+    "the last layer; for one that was trained to make them.",
+    needs="teacher",
+  )
+  relation_heads: int | None = _training(
+    None,
+    "With --teacher: heads to compare; default: as many of the teacher's as "
+    "divide both sizes.",
+    least=1,
+    needs="teacher",
+  )
+  num_train_steps: int = _training(
+    100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS
+  )
+  num_warmup_steps: int = _training(
+    10000, "Updates with a rising learning rate.", least=0
+  )
+  group_by_length: bool = _training(
+    False,
+    "Whether to batch records of similar length: faster if many are short.",
+  )
+  score_random_weights: bool = _training(
+    False,
+    "Whether --do_eval may score weights drawn at random, to compare with.",
+  )
+  new_phase: bool = _training(
+    False,
+    "Whether training may continue from --output_dir with other settings; "
+    "records begin anew if --input_file or --seed is another.",
+  )
+  do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
+  eval_batch_size: int = _evaluation(8, "Examples per batch.", least=1)
+  max_eval_steps: int = _evaluation(
+    100,
+    "Batches to evaluate, starting over at the end; 0: every record once.",
+    least=0,
+  )
+
+  def check(self) -> None:
+    """Refuses flags of masking, too, and paths that a TPU cannot open."""
+    devices.check_tpu_paths(self, "input_file", "eval_input_file")
+    if self.dynamic_masking and self.teacher_only:
+      raise ValueError(
+        "--teacher_only=true masks no words: no --dynamic_masking"
+      )
+    if self.dynamic_masking and not (self.vocab_file or self.model):
+      raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
+    if self.group_by_length and devices.uses_tpu(self):
+      raise ValueError(
+        "--group_by_length=true: a TPU takes batches of one shape"
+      )
+    super().check()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordFlags(shared_flags.StartSettings):
+  """The settings of both programs: the original's, --model, the last four."""
+
+  input_file: str = _flags(
+    None,
+    "Text files or globs, separated by commas, .gz and .xz too: a sentence a "
+    "line, a blank line between documents (the end of a file ends none).",
+    required=True,
+    path="files",
+  )
+  output_file: str = _flags(
+    None,
+    "TFRecord files to write, separated by commas; records go to them in turn.",
+    required=True,
+    path="new_files",
+  )
+  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  vocab_file: str = _flags(
+    None, vocabulary_table.HELP, unless="model", path="file"
+  )
+  do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
+  max_seq_length: int = _flags(128, "Tokens of a record, padded.")
+  max_predictions_per_seq: int = _flags(
+    20, "Most masked tokens; choose --max_seq_length times --masked_lm_prob."
+  )
+  masked_lm_prob: float = _flags(
+    0.15, "Part of tokens to be masked.", needs="masks=true"
+  )
+  short_seq_prob: float = _flags(
+    0.1,
+    "Share of the documents whose pairs get a shorter, random length.",
+    needs="next_sentence=true",
+  )
+  dupe_factor: int = _flags(
+    10,
+    "Times to use each document, masked anew. With --masks=false it only draws "
+    "other sentence pairs, and is 1 unless you pass it.",
+  )
+  do_whole_word_mask: bool = _flags(
+    False, "Masks all pieces of words or none.", needs="masks=true"
+  )
+  random_seed: int = _flags(12345, "The same seed, the same records.")
+  documents_per_block: int = _flags(
+    0,
+    "Makes records from blocks of this many documents, in bounded memory, "
+    "other than the original's; 0: one block of all documents.",
+  )
+  compress: bool = _flags(False, "Writes GZIP files.")
+  masks: bool = _flags(True, "False leaves masking to --dynamic_masking.")
+  next_sentence: bool = _flags(True, "Whether records are sentence pairs.")
+
+  def for_records(self) -> pretraining_data.RecordSettings:
+    """Returns what decides the records of a text."""
+    needs_copies = self.masks or "dupe_factor" in self.given
+    return pretraining_data.RecordSettings(
+      max_seq_length=self.max_seq_length,
+      max_predictions_per_seq=self.max_predictions_per_seq,
+      masked_lm_prob=self.masked_lm_prob,
+      short_seq_prob=self.short_seq_prob,
+      dupe_factor=self.dupe_factor if needs_copies else 1,
+      do_whole_word_mask=self.do_whole_word_mask,
+      documents_per_block=self.documents_per_block,
+      random_seed=self.random_seed,
+      masks=self.masks,
+      next_sentence=self.next_sentence,
+    )
+
+
+def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
+  """Returns the input files, at least one, and the output files."""
+  inputs = files.expand_patterns(settings.input_file, "input_file")
+  has_flag = hasattr(settings, "text_column")
+  text_files.check(inputs, getattr(settings, "text_column", None), has_flag)
+  outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
+  if not outputs:
+    raise ValueError("--output_file: expected a file or a list of them")
+  taken = set(map(os.path.realpath, [*inputs, settings.vocab_file]))
+  for path in outputs:
+    if os.path.realpath(path) in taken:
+      raise ValueError(f"--output_file: {path} is an input, or named twice")
+    taken.add(os.path.realpath(path))
+  return inputs, outputs
+
+
+def read_vocabulary(
+  settings: Any,
+  do_lower_case: bool = True,
+  encode_id: Callable[[int], Any] = record_writer.encode_integer,
+) -> pretraining_data.Vocabulary:
+  """Makes the tokenizer and reads its vocabulary; see `make_vocabulary`."""
+  vocab_file = settings.vocab_file
+  tokenizer = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
+  if settings.do_whole_word_mask and not tokenizer.shows_continuations:
+    raise ValueError(
+      f"--do_whole_word_mask=true: {vocab_file} does not tell which pieces "
+      "continue a word"
+    )
+  return pretraining_data.make_vocabulary(tokenizer, vocab_file, encode_id)
+
+
+def report_lost_letters(settings: RecordFlags, inputs: list[str]) -> None:
+  """Says what lower-casing strips from the first input file, if it does."""
+  lost_letters.report_file(
+    inputs[0],
+    settings.vocab_file,
+    settings.do_lower_case,
+    getattr(settings, "text_column", None),
+  )
+
+
+def warn_of_few_predictions(settings: RecordFlags) -> None:
+  """Warns if records cannot hold all masks of --masked_lm_prob."""
+  wanted = settings.max_seq_length * settings.masked_lm_prob
+  if settings.max_predictions_per_seq < int(wanted):
+    progress.note(
+      f"warning: --max_predictions_per_seq={settings.max_predictions_per_seq} "
+      f"masks fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a "
+      "full record"
+    )
+
+
+def print_summary(total: pretraining_data.Statistics, records: int) -> None:
+  """Prints the counts of the text and of the records."""
+  print(
+    f"{total.documents:,} documents, {total.sentences:,} sentences,"
+    f" {total.tokens:,} tokens"
+    f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
+    f" {total.tokens / total.sentences:.1f} a sentence)"
+  )
+  if total.documents_alone:
+    progress.note(
+      f"note: {total.documents_alone:,} of them made no records: random next "
+      "sentences need another document with tokens in the block of "
+      "--documents_per_block"
+    )
+  truncated = total.truncated_pairs / records
+  print(f"{records:,} records ({truncated:.1%} of them truncated)")
+
+
+def print_end(
+  settings: RecordFlags, outputs: list[str], records: int, start: float
+) -> None:
+  """Prints the files written, the time, and the next command.
+
+  Records whose names say that they are held out are not to be trained on.
+  """
+  written, lines = ",".join(outputs), [f"wrote {', '.join(outputs)}"]
+  if all(_HELD_OUT.search(os.path.basename(path).lower()) for path in outputs):
+    lines.append(
+      "to evaluate on them, give run_pretraining.py "
+      f"--eval_input_file={shlex.quote(written)} and --do_eval=true"
+    )
+    program.print_end(start, *lines)
+    return
+  # Four times through the records, of which a text has ten versions.
+  most = PretrainingSettings.num_train_steps
+  batch = PretrainingSettings.train_batch_size
+  passes = 4 if settings.masks else 40
+  steps = min(max(records * passes // batch, 100), most)
+  size, model = "base" if steps == most else "mini", settings.model or None
+  lines.append(describe_epochs(steps, batch, records))
+  command = program.command(
+    "run_pretraining.py",
+    input_file=written,
+    model=model,
+    bert_config_file=None if model else f"configs/bert_{size}.json",
+    vocab_file=None if model else settings.vocab_file,
+    max_seq_length=settings.max_seq_length,
+    max_predictions_per_seq=settings.max_predictions_per_seq,
+    num_train_steps=steps,
+    num_warmup_steps=steps // 10,
+    do_train="true",
+    output_dir="pretrained",
+    dynamic_masking=None if settings.masks else "true",
+    next_sentence=None if settings.next_sentence else "false",
+  )
+  program.print_end(start, *lines, command=command)
+
+
+def describe_epochs(steps: int, batch_size: int, records: int) -> str:
+  """Says how often a training sees each record.
+
+  >>> describe_epochs(2177, 32, 17423)
+  '2,177 steps of 32 are 4.0 epochs of 17,423 records'
+  """
+  epochs = round(steps * batch_size / records, 2)
+  return (
+    f"{steps:,} steps of {batch_size} are {epochs:,} epochs of {records:,} "
+    "records"
+  )

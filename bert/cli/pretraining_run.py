@@ -1,0 +1,200 @@
+"""A pre-training run, which run_pretraining.py opens and trains.
+
+with pretraining_run.open_run(settings, config, data, strategy) as run:
+  run.make_model(create_model, predict)
+  run.train(loss_fn, evaluate)
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import dataclasses
+import math
+import shlex
+import sys
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert import modeling, optimization
+from bert.cli import output_folder, pretraining, program, training_run
+from bert.inputs import records
+from bert.tasks import loss_watch, pretraining_data
+from bert.training import loop, reporting, same_run, training_plan
+from bert.weights import checkpoints
+
+# The updates of pre-training depend on these. A resumed run must have the same
+# values unless --new_phase is given.
+_PHASE_FLAGS = (
+  "max_seq_length",
+  "max_predictions_per_seq",
+  "train_batch_size",
+  "learning_rate",
+  "num_train_steps",
+  "num_warmup_steps",
+  "precision",
+  "seed",
+)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Run(training_run.TrainingRun):
+  """A model and its records; `open_run` makes it."""
+
+  phase: training_plan.Phase | None = None  # For a training.
+  # The evaluations of this process, by step.
+  scores: dict[int, Any] = dataclasses.field(default_factory=dict)
+
+  def make_model(
+    self,
+    create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
+    predict: Callable[..., dict[str, tf.Tensor]],
+    lesson: Any = None,
+  ) -> None:
+    """Makes the model, loads its weights, and enters the phase of the run.
+
+    `create_model` takes config and Keras dtype policy; `lesson` is what says
+    what the training learns from a teacher.
+    """
+    settings, dtype = self.settings, self.settings.compute_dtype
+    self.use_model(lambda: create_model(self.config, dtype), predict)
+    if settings.score_random_weights:
+      variables = checkpoints.model_variables(self.model)
+      self.step = output_folder.load_weights(settings, variables)
+    else:
+      self.step = output_folder.load_trained_weights(settings, self.model)
+    if settings.do_train:
+      flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
+      flags["teacher"] = lesson
+      self.phase = same_run.enter_phase(
+        self.folder,
+        self.step,
+        settings={"input_file": self.data.source.identity, **flags},
+        is_new_phase=settings.new_phase,
+        writes=self.is_chief,
+      )
+    if self.is_chief:
+      self.write_model_files()
+
+  def add_guesses(
+    self,
+    known: loss_watch.Labels,
+    asked: loss_watch.Labels | None = None,
+    curves: str = "",
+  ) -> dict[str, loss_watch.Guess]:
+    """Keeps what answers by frequency get, for the curves of such a prefix.
+
+    Returns them by the name of the score; see `loss_watch.guess`.
+    """
+    found = loss_watch.guess(known, asked or known, self.config.vocab_size)
+    self.guesses |= {curves + name: guess for name, guess in found.items()}
+    return found
+
+  def train(
+    self,
+    loss_fn: training_plan.LossFn,
+    evaluate: Callable[[int], Mapping[str, float]],
+    watch: Any = None,
+    teacher: keras.Layer | None = None,
+  ) -> None:
+    """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
+    settings, num_steps = self.settings, self.settings.num_train_steps
+    number = records.count_at_once(self.data.train_files)
+    if number and self.is_chief:
+      steps = num_steps - (self.phase.first_step if self.phase else 0)
+      batch = settings.train_batch_size
+      print(pretraining.describe_epochs(steps, batch, number))
+    with self.strategy.scope():
+      optimizer = optimization.create_optimizer(
+        self.model.trainable_variables,
+        settings.learning_rate,
+        num_steps,
+        settings.num_warmup_steps,
+      )
+    plan = training_run.make_plan(
+      settings, settings.num_train_steps, phase=self.phase, watch=watch
+    )
+    task = training_plan.TrainingTask(
+      self.model, optimizer, loss_fn, self.data.source, plan, teacher
+    )
+    self.step, signal = loop.train(self.strategy, {"": task}, plan, evaluate)
+    self.data.check_unchanged()
+    if signal:
+      sys.exit(128 + signal)
+
+
+@contextlib.contextmanager
+def open_run(
+  settings: pretraining.PretrainingSettings,
+  config: modeling.EncoderConfig,
+  data: pretraining_data.PretrainingData,
+  strategy: tf.distribute.Strategy,
+) -> Iterator[Run]:
+  """Compares the workers, claims the output folder, and sums up at the end."""
+  start = time.monotonic()
+  same_run.compare_workers(
+    strategy,
+    {
+      **settings.flags_of_workers(),
+      "--input_file": data.source.identity,
+      "--eval_input_file": data.eval_identity,
+      "--bert_config_file": config,
+    },
+  )
+  with output_folder.claim(settings, config, strategy):
+    run = Run(settings=settings, data=data, strategy=strategy, config=config)
+    yield run
+    if run.is_chief:
+      run.shown_scores = run.scores.get(run.step, {})
+      run.write_report(start, "pre-training")
+      print_summary(run, start)
+    same_run.wait_for_all(strategy)
+
+
+def print_summary(run: Run, start: float) -> None:
+  """Prints how a run ended that began at a time of `time.monotonic`."""
+  lines = []
+  if run.settings.do_train:
+    lines.append(f"wrote {run.folder}: the weights of step {run.step}")
+  points = reporting.read_curves(run.folder, run.step)
+  losses = {p["step"]: p["eval/loss"] for p in points if "eval/loss" in p}
+  # Those of an earlier phase may be of other data.
+  first_step = run.phase.first_step if run.phase else run.step
+  losses = {step: loss for step, loss in losses.items() if step > first_step}
+  losses |= {step: scores["loss"] for step, scores in run.scores.items()}
+  if losses:
+    best = min(losses, key=losses.__getitem__)
+    lines.append(
+      f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
+    )
+  command = "the same command with --do_train=false --do_eval=true"
+  if run.settings.do_eval or run.settings.teacher_only:
+    fault = _describe_lack_of_learning(run)
+    lines += [fault] if fault else []
+    command = "" if fault else _describe_fine_tuning(run)
+  program.print_end(start, *lines, command=command)
+
+
+def _describe_lack_of_learning(run: Run) -> str:
+  """Says why the weights are not worth a fine-tuning, "" if they are."""
+  advice = "train for more steps before you fine-tune, see docs/loss.md"
+  guess = run.guesses.get("eval/masked_lm_loss")
+  loss = run.scores.get(run.step, {}).get("masked_lm_loss", -math.inf)
+  if guess and loss >= guess.score:
+    return (
+      f"no better than {guess.name} alone, whose masked-LM loss is "
+      f"{guess.score:.4g}: {advice}"
+    )
+  is_random = not run.step and not run.settings.init_checkpoint
+  return f"the weights are random: {advice}" if is_random else ""
+
+
+def _describe_fine_tuning(run: Run) -> str:
+  model, vocabulary = run.folder, run.settings.vocab_file
+  if output_folder.starts_elsewhere(run.settings):
+    model = run.settings.model or "..."
+  return (
+    f"python run_classifier.py --model={shlex.quote(model)} --task_name=... "
+    "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
+  ) + ("" if vocabulary else " --vocab_file=...")

@@ -1,0 +1,194 @@
+"""report.html of a run: curves, results, settings, versions, time and files."""
+
+from collections.abc import Collection, Iterator, Mapping
+import contextlib
+import datetime
+import os
+import platform
+import sys
+import types
+import urllib.parse
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert.cli import program, shared_flags
+from bert.data import files, progress
+from bert.tasks import charts, plots
+from bert.training import reporting
+
+# What answers without a model get: a name and a score, by the curve beside it.
+Guesses = Mapping[str, tuple[str, float]]
+
+_NAME = "report.html"
+_MOST_TILES = 4  # Scores at the top.
+# What the names of their curves end in; all others are scores.
+_CHARTS: dict[str, tuple[str, ...]] = {
+  "Losses": ("loss", "_error"),
+  "Perplexity": ("perplexity",),
+  "Scores": (),
+  "Scores above 1": (),
+  "Thresholds": ("_threshold",),
+  "Learning rate": ("learning_rate",),
+  "Gradient norm": ("gradient_norm",),
+}
+
+
+@contextlib.contextmanager
+def report_errors_as_notes() -> Iterator[None]:
+  """Says in a line why a part of a report failed, and continues the run."""
+  try:
+    yield
+  except Exception as error:  # What a run has found is worth more than this.
+    progress.note(f"note: missing in {_NAME}: {error!r}")
+
+
+@report_errors_as_notes()
+def write(
+  settings: shared_flags.ModelSettings,
+  start: float,
+  problem: str,
+  sections: Mapping[str, str],
+  score: str = "",
+  scores: Mapping[str, float] = types.MappingProxyType({}),
+  guesses: Guesses = types.MappingProxyType({}),
+) -> None:
+  """Writes the report, if flags ask for it; a failure only prints a note.
+
+  The run, of a model for `problem`, began at `start`, by `time.monotonic`;
+  `sections` are HTML by title, `score` is one in words, and `scores`
+  are those to show first, the most important one at their head; `guesses` are
+  of answers without a model, by the curves to draw them beside.
+  """
+  if not settings.report:
+    return
+  folder = settings.output_dir
+  points = reporting.read_curves(folder)
+  # What was evaluated when a killed run was resumed is only there.
+  for point in reporting.read_curves(folder, name="evaluations.jsonl"):
+    points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
+  time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+  facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
+  facts += program.format_time(start) + f"; {score}" * bool(score)
+  # Those that say how good it is.
+  names = [n for n in scores if "threshold" not in n and "loss" not in n]
+  scores = {name: scores[name] for name in names[:_MOST_TILES]}
+  versions = [("Python", platform.python_version())]
+  versions += [(m.__name__, m.__version__) for m in (tf, keras, np)]
+  versions.append(("system", platform.platform()))
+  shown = {
+    "Training": draw_curves(points, scores, guesses),
+    **sections,
+    "Settings": _list_settings(settings),
+    "Versions": plots.table(("", "version"), versions),
+    "Files": _list_files(folder),
+  }
+  name = os.path.basename(os.path.abspath(folder))
+  path = os.path.join(folder, _NAME)
+  files.write_text(path, plots.page(f"Report: {name}", facts, shown, scores))
+  print(f"wrote {path}")
+
+
+def write_tasks(
+  settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
+) -> None:
+  """Writes the report of several tasks; scores are in words."""
+  # With evaluations in training there is one best score, of all tasks.
+  best, *others = set(scores.values())
+  best = "" if others else best
+  rows = [
+    (plots.Link(name, f"tasks/{name}/{_NAME}"), score.removeprefix(best))
+    for name, score in scores.items()
+  ]
+  listed = plots.table(("report", "score"), rows)
+  write(settings, start, "several tasks", {"Tasks": listed}, best)
+
+
+def draw_curves(
+  points: list[dict[str, float]],
+  chosen: Collection[str] = (),
+  guesses: Guesses = types.MappingProxyType({}),
+) -> str:
+  """Draws curves, and beside the losses the scores `chosen`; "" without any.
+
+  `guesses` are (name, value), by the curve that they are a yardstick of.
+  """
+  curves: dict[str, dict[float, float]] = {}
+  for point in sorted(points, key=lambda point: point["step"]):
+    for name, value in point.items():
+      if name != "step":
+        curves.setdefault(name, {})[point["step"]] = value
+  # Scores of one evaluation share a scale.
+  groups_above_1 = {
+    name.rpartition("/")[0]
+    for name, curve in curves.items()
+    if _choose_chart(name) == "Scores" and max(map(abs, curve.values())) > 1
+  }
+  by_title: dict[str, dict[str, list[charts.Point]]] = {t: {} for t in _CHARTS}
+  for name, curve in curves.items():
+    title, points_of_curve = _choose_chart(name), list(curve.items())
+    if title == "Scores" and name.rpartition("/")[0] in groups_above_1:
+      title = "Scores above 1"
+    # A single loss is also that of the task.
+    if title != "Losses" or points_of_curve not in by_title[title].values():
+      by_title[title][name] = points_of_curve
+  names = {f"eval/{name}" for name in chosen}
+  drawn = _draw_charts(by_title, names, guesses)
+  return drawn and f'<div class="charts">{drawn}</div>'
+
+
+def _draw_charts(by_title, chosen, guesses) -> str:
+  """Draws charts of curves; those of losses and rates with a second scale."""
+
+  def scale(title, axis, lines):
+    # An evaluation's yardstick has the name of the training's, and is last.
+    names = sorted(lines, key=lambda name: name.startswith("eval/"))
+    levels = dict(guesses[name] for name in names if name in guesses)
+    return charts.Scale(title, axis, lines, levels)
+
+  losses, rates = by_title.pop("Losses"), by_title.pop("Learning rate")
+  norms = by_title.pop("Gradient norm")
+  scales = [by_title[t] for t in ("Scores", "Scores above 1") if by_title[t]]
+  scores = scales[0] if len(scales) == 1 else {}
+  names = chosen & scores.keys() or set(scores)
+  beside = {name: scores.pop(name) for name in list(scores) if name in names}
+  if len(losses) + len(beside) > charts.MOST_LINES and beside:
+    parts = {n: losses[n] for n in losses if n not in ("loss", "eval/loss")}
+    losses = {n: losses[n] for n in losses if n not in parts}
+    by_title = {"Parts of the loss": parts, **by_title}
+  drawn = charts.line_chart(
+    "step",
+    scale("Losses", "loss", losses),
+    scale("Scores", "score", beside),
+    smoothed=[name for name in losses if not name.startswith("eval/")],
+  )
+  for title, shown in by_title.items():
+    drawn += charts.line_chart("step", scale(title, "", shown))
+  return drawn + charts.line_chart(
+    "step",
+    scale("Learning rate", "", rates),
+    scale("Gradient norm", "", norms),
+  )
+
+
+def _choose_chart(name: str) -> str:
+  titles = (t for t, endings in _CHARTS.items() if name.endswith(endings))
+  return next(titles, "Scores")
+
+
+def _list_settings(settings) -> str:
+  rows = sorted(
+    (name, str(value))
+    for name, value in settings.flag_values().items()
+    if value not in (None, "", ())
+  )
+  listed = plots.table(("flag", "value"), rows)
+  return f"<details><summary>All flags with a value</summary>{listed}</details>"
+
+
+def _list_files(folder) -> str:
+  found = program.list_files(folder)
+  names = sorted(n for n in found if program.is_result(n) and n != _NAME)
+  rows = ((plots.Link(n, urllib.parse.quote(n)), found[n].size) for n in names)
+  return plots.table(("file", "bytes"), rows)

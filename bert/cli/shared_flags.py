@@ -1,0 +1,408 @@
+"""Settings that several programs share; they do not need TensorFlow."""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+from typing import Any
+
+from bert.cli import devices, program
+from bert.data import files, path_checks, remote, text_files
+from bert.vocabularies import vocabulary_table
+
+_model = program.group("Model")
+_data = program.group("Data")
+_training = program.group("Training")
+_evaluation = program.group("Evaluation and prediction")
+
+MODEL = (
+  "The model's folder, which stands for its config, vocabulary, casing and "
+  "weights: an unpacked release, the --output_dir of a training, or a folder "
+  "of Hugging Face's, KerasHub's or TF-Hub's. Or a model's name on the Hugging "
+  "Face Hub, owner/name or owner/name@revision, which is fetched."
+)
+INPUT_FILE = (
+  "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
+  ".xz too; or - for the standard input."
+)
+TEXT_COLUMN = (
+  "Of JSON Lines, CSV or TSV: the column of the texts, name or number from 0; "
+  "default: the input is plain text."
+)
+MOST_STEPS = 10**9  # A year of 30 a second.
+_CONFIG = "The bert_config.json of the model: its architecture."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StartSettings(program.Settings):
+  """The settings of programs that start from a model."""
+
+  model: str | None = None
+  # `model_folder.find_files` sets both, and `model` to owner/name@commit if it
+  # is of the Hub: the folder of --model, and what opens the model, once.
+  folder: str | None = None
+  start: Any = dataclasses.field(default=None, compare=False, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings(StartSettings):
+  """The settings of programs that train a model."""
+
+  model: str | None = _model(None, MODEL, path="model")
+  bert_config_file: str | None = _model(
+    None, _CONFIG, unless="model", path="file"
+  )
+  init_checkpoint: str | None = _model(
+    None,
+    "Weights to start from, unless --output_dir has its own: the prefix or the "
+    "folder of a checkpoint, or what another library wrote.",
+    path="checkpoint",
+  )
+  word_vectors: str | None = _model(
+    None,
+    "A file in word2vec's text format, whose vectors replace those of the same "
+    "words at the start of a training.",
+    path="file",
+  )
+  init_layers_from: str | None = _model(
+    None, "Starts with these layers of a deeper model, such as bert:0,2,4."
+  )
+  output_dir: str = _model(
+    None,
+    "The folder for checkpoints, TensorBoard events and results.",
+    required=True,
+    path="new_folder",
+  )
+  report: bool = _model(
+    True, "Whether to write output_dir/report.html: curves, scores, mistakes."
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings(program.Settings):
+  """How texts become inputs of a model."""
+
+  vocab_file: str = _model(
+    None, vocabulary_table.HELP, unless="model", path="file"
+  )
+  do_lower_case: bool = _model(
+    True, "Whether to lower-case and strip accents: False for cased models."
+  )
+  max_seq_length: int = _data(128, "Most tokens per input.", least=3)
+  pad_to_max_length: bool = _data(
+    False,
+    "Whether to pad every batch to --max_seq_length, as TPUs need: slower.",
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings(program.Settings):
+  """The settings of every training."""
+
+  do_train: bool = _training(False, "Whether to train.")
+  learning_rate: float = _training(
+    5e-5, "The rate that warm-up aims at; it decays linearly to 0.", least=0.0
+  )
+  train_batch_size: int = _training(
+    32, "Examples per update, over all devices and accumulation steps.", least=1
+  )
+  gradient_accumulation_steps: int = _training(
+    1,
+    "Parts that a batch is computed in, one after another: less memory and the "
+    "same update, but for dropout.",
+    least=1,
+  )
+  recompute: bool = _training(
+    False,
+    "Whether to recompute layers in the backward pass: less memory, slower.",
+  )
+  iterations_per_loop: int = _training(
+    1000,
+    "Most steps per call of the compiled loop, which takes seconds at most.",
+    least=1,
+  )
+  save_checkpoints_steps: int = _training(
+    1000, "Steps from one checkpoint to the next.", least=1
+  )
+  keep_checkpoint_max: int = _training(
+    5,
+    "How many of the newest checkpoints to keep, each three times the size of "
+    "the weights; 0 keeps all. If the flag is not given, a fine-tuning keeps "
+    "only the last one when it is complete.",
+    least=0,
+  )
+  eval_every_steps: int = _training(
+    0,
+    "Steps from one evaluation during training to the next; 0 for none.",
+    least=0,
+  )
+  seed: int = _training(
+    12345,
+    "Decides the initial weights, the order of the examples and the dropout.",
+    least=0,
+    most=2**31 - 1,
+  )
+
+  def check(self) -> None:
+    """Refuses a run without anything to do, too."""
+    known = self.flags_by_name()
+    asked = ("do_train", "do_eval", "do_predict")
+    work = [name for name in asked if name in known]
+    if not any(getattr(self, name) for name in work):
+      *names, last = [f"--{name}=true" for name in work]
+      raise ValueError(f"nothing to do: pass {', '.join(names)} or {last}")
+    super().check()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
+  """The settings of programs that apply a model to text."""
+
+  model: str | None = _model(None, MODEL, path="model")
+  bert_config_file: str | None = _model(
+    None, _CONFIG, unless="model", path="file"
+  )
+  init_checkpoint: str = _model(
+    None,
+    "The weights: a checkpoint, its folder, or a folder of Hugging Face's.",
+    unless="model",
+    path="checkpoint",
+  )
+  input_file: str = _data("-", INPUT_FILE, path="input")
+  text_column: str | None = _data(None, TEXT_COLUMN)
+  batch_size: int = _data(
+    32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
+  )
+  output_file: str | None = program.group("Output")(
+    None, "The file to write; default the standard output.", path="new_files"
+  )
+
+  def check(self) -> None:
+    """Refuses inputs that exclude each other, too, and to write over one."""
+    if self.distribution == "multi_worker":
+      raise ValueError(
+        "--distribution=multi_worker: this program works on one host; give "
+        "each host a part of the input, and pass --distribution=mirrored for "
+        "all of its devices"
+      )
+    path = self.input_file
+    is_file = path != files.STANDARD_INPUT
+    if is_file and getattr(self, "text", ()):
+      raise ValueError(
+        f"--text and --input_file={path} are both given: give one"
+      )
+    if is_file and not remote.is_remote(path):
+      inputs = files.expand_patterns(path, "input_file")
+      files.check_is_no_input(self.output_file, inputs)
+    super().check()
+    if is_file and not remote.is_remote(path):
+      text_files.check(inputs, self.text_column)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSettings(
+  devices.DeviceSettings, TrainingSettings, TextSettings, ModelSettings
+):
+  """The settings of every fine-tuning program."""
+
+  num_train_epochs: float = _training(
+    3.0, "Times to go through the training data.", least=0.0, most=1e6
+  )
+  layerwise_lr_decay: float = _training(
+    1.0,
+    "A layer's learning rate is that of the one above it times this.",
+    least=0.0,
+  )
+  bias_correction: bool = _training(
+    False,
+    "Whether Adam corrects the bias of its moments, as other libraries do and "
+    "BERT does not: smaller first updates, steadier on little data.",
+  )
+  warmup_proportion: float = _training(
+    0.1, "Share of the steps in which the rate rises.", least=0.0, most=1.0
+  )
+  max_train_examples: int | None = _training(
+    None, "Trains on the first examples only, this many; default all.", least=1
+  )
+  teacher: str | None = _training(
+    None,
+    "A trained model to learn from, too: the --output_dir of a run of the same "
+    "program with the same labels and vocabulary; not of choices and vectors.",
+    path="model",
+  )
+  # The defaults are those with which DistilBERT learned SQuAD.
+  distillation_alpha: float = _training(
+    0.5,
+    "With --teacher: the share of the task's loss.",
+    least=0.0,
+    most=1.0,
+    needs="teacher",
+  )
+  distillation_temperature: float = _training(
+    2.0,
+    "With --teacher: what logits are divided by.",
+    least=0.1,
+    most=100.0,
+    needs="teacher",
+  )
+  freeze_layers: str = _training(
+    "0",
+    "How many of the lowest layers to freeze, with the embeddings; or "
+    "'gradual': first trains the head, then one more layer every epoch.",
+  )
+  eval_every_epochs: float = _evaluation(
+    0.0,
+    "Epochs from one evaluation during training to the next; 0 for none. With "
+    "this or --eval_every_steps, the weights of the best one are used.",
+    least=0.0,
+  )
+  best_metric: str | None = _evaluation(
+    None, "The score that decides which weights are best."
+  )
+  early_stopping_patience: int = _evaluation(
+    0,
+    "Evaluations in a row without a better score after which training ends; 0 "
+    "trains to the end.",
+    least=0,
+    needs=("eval_every_epochs", "eval_every_steps"),
+  )
+  do_predict: bool = _evaluation(False, "Whether to predict, after training.")
+  predict_batch_size: int = _evaluation(
+    8, "Inputs of --max_seq_length per batch of a prediction.", least=1
+  )
+
+  @property
+  def evaluates_in_training(self) -> bool:
+    """Whether training is interrupted by evaluations."""
+    steps, epochs = self.eval_every_steps, self.eval_every_epochs
+    return self.do_train and bool(steps or epochs)
+
+  def check(self) -> None:
+    """Refuses evaluations that contradict each other, too, and far TPUs."""
+    devices.check_tpu_paths(self)
+    if self.do_train and devices.uses_tpu_elsewhere(self):
+      raise ValueError(
+        "--distribution=tpu: another machine's TPU cannot take the training "
+        "data: run on the TPU's own machine with --tpu_name=local"
+      )
+    if self.eval_every_steps and self.eval_every_epochs:
+      raise ValueError(
+        "--eval_every_steps and --eval_every_epochs: pass only one"
+      )
+    super().check()
+
+  @property
+  def labels_file(self) -> str:
+    """The path of the run's labels."""
+    return os.path.join(self.output_dir, "labels.txt")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(FineTuningSettings):
+  """The settings of programs that evaluate apart from predicting."""
+
+  do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
+  eval_batch_size: int = _evaluation(
+    8, "Inputs of --max_seq_length per batch of an evaluation.", least=1
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitSettings(program.Settings):
+  """The settings of programs that can evaluate on a part of their one file."""
+
+  eval_share: float = _data(
+    0.0,
+    "The share of the training data, such as 0.1, to evaluate on instead of "
+    "another file: drawn by --seed, the same of each label.",
+    least=0.0,
+    most=0.9,
+  )
+
+  def check(self) -> None:
+    """Refuses a file to evaluate on besides a share, too."""
+    if self.eval_share and getattr(self, "eval_file", None):
+      raise ValueError("--eval_share and --eval_file: pass only one")
+    super().check()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSettings(program.Settings):
+  """Where texts and labels are in tables of the user's own."""
+
+  text_column: str | None = _data(None, "Column of the text: name or number.")
+  text_pair_column: str | None = _data(
+    None, "The column of a second text, if any."
+  )
+  label_column: str | None = _data(None, "The column of the label.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings(ColumnSettings):
+  """The settings of programs that learn from such tables."""
+
+  id_column: str | None = _data(
+    None, "The column of the id that predictions repeat."
+  )
+  header: str = _data(
+    "auto", "Whether files have a header.", choices=("auto", "yes", "no")
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(SplitSettings, EvaluationSettings):
+  """The settings of programs with three data files."""
+
+  data_dir: str | None = _data(None, "The folder of files train, dev and test.")
+  train_file: str | None = _data(None, "Replaces the train file of --data_dir.")
+  eval_file: str | None = _data(None, "Replaces the dev file of --data_dir.")
+  predict_file: str | None = _data(
+    None, "Replaces the test file of --data_dir."
+  )
+
+  @property
+  def data_kinds(self) -> list[str]:
+    """The data that the flags ask for: some of train, eval and predict."""
+    evaluates = self.do_eval or self.evaluates_in_training
+    asked = {
+      # A file to split is read for both.
+      "train": self.do_train or (evaluates and self.eval_share),
+      "eval": evaluates and not self.eval_share,
+      "predict": self.do_predict,
+    }
+    return [kind for kind, is_asked in asked.items() if is_asked]
+
+
+def find_data_files(
+  settings: DataSettings, endings: Sequence[str], predicts: bool = True
+) -> dict[str, str]:
+  """Returns the paths of the data files by purpose: train, eval or predict."""
+  folder, paths = settings.data_dir or "", {}
+  for kind in settings.data_kinds:
+    if kind == "predict" and not predicts:
+      continue
+    path, names = getattr(settings, f"{kind}_file"), files.SPLITS[kind]
+    if path:
+      path_checks.check(f"{kind}_file", "file", path)
+    elif not folder:
+      share = ", or --eval_share" if kind == "eval" else ""
+      is_split = kind == "train" and not settings.do_train
+      name = "eval_share" if is_split else f"do_{kind}"
+      raise ValueError(f"--{name} needs --{kind}_file or --data_dir{share}")
+    paths[kind] = path or files.find_one(folder, names, endings)
+    if not paths[kind]:
+      raise ValueError(
+        f"--data_dir={folder}: no file for --do_{kind}; expected "
+        f"{' or '.join(names)}, ending in {', '.join(endings)}, with or "
+        f"without .gz or .xz after it; {files.describe_missing(folder)}"
+      )
+  return paths
+
+
+def choose_metric(best_metric: str | None, known: Sequence[str]) -> str:
+  """Returns the score that decides which weights are best, or the first."""
+  name = (best_metric or known[0]).removeprefix("eval_")
+  if name not in known:
+    raise ValueError(
+      f"--best_metric={name}: expected one of {', '.join(known)}"
+    )
+  return name

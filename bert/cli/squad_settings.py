@@ -1,0 +1,159 @@
+"""The settings of run_squad.py, and what they mean together."""
+
+import dataclasses
+import itertools
+import os
+
+from bert.cli import program, shared_flags
+from bert.data import remote, tables
+from bert.tasks import squad, squad_answers, squad_features, squad_results
+
+_data = program.group("Data")
+_answers = program.group("Evaluation and prediction")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSettings(
+  shared_flags.SplitSettings, shared_flags.FineTuningSettings
+):
+  """The settings of run_squad.py."""
+
+  max_seq_length: int = _data(384, "Most tokens per input.", least=3)
+  train_file: str | None = _data(
+    None, "Questions to train on: SQuAD's JSON, or JSON Lines.", path="file"
+  )
+  predict_file: str | None = _data(
+    None,
+    "Questions to answer: the same, or TSV of id, question and context. If it "
+    "has answers, the predictions are scored.",
+    path="file",
+  )
+  eval_file: str | None = _data(
+    None,
+    "Questions to evaluate and tune on; by default those of --predict_file.",
+    path="file",
+  )
+  doc_stride: int = _data(128, "Tokens from one window to the next.", least=1)
+  max_query_length: int = _data(
+    64, "Tokens to which a longer question is truncated.", least=1
+  )
+  num_processes: int = _data(
+    os.cpu_count() or 1, "Processes that make features.", least=1
+  )
+  version_2_with_negative: bool = _data(
+    False, "Whether there are questions without an answer, as in SQuAD v2.0."
+  )
+  padding_competes: bool = _data(
+    True,
+    "Whether padding can start or end an answer, in the loss too, as in the "
+    "original. False pads batches only to their longest window: faster.",
+  )
+  do_predict: bool = _answers(False, "Whether to answer, after training.")
+  n_best_size: int = _answers(
+    20, "Starts and ends to combine; answers to list.", least=1
+  )
+  max_answer_length: int = _answers(30, "Most tokens of an answer.", least=1)
+  whole_word_answers: bool = _answers(
+    False,
+    "Whether an answer is widened to whole words. By default it ends where its "
+    "tokens do, as in the original, which may be inside a word.",
+  )
+  null_score_diff_threshold: str = _answers(
+    "0.0",
+    "A question gets no answer if the score of no answer exceeds that of the "
+    "best answer by more than this; or 'auto': what gave the best F1 on "
+    "--eval_file, or in an evaluation before.",
+  )
+  verbose_logging: bool = _answers(
+    False,
+    "Prints a note if the words of an answer lack the text of its tokens.",
+  )
+  # What run_squad.py finds out before it starts.
+  prefers_tuned: bool = False  # A threshold, to that of the flag.
+  tuning_file: str | None = None  # Where to tune it; None to tune nothing.
+
+  def check(self) -> None:
+    """Refuses flags that contradict each other, too, and a missing file."""
+    super().check()
+    if self.do_train:  # Else the lengths are those of the training.
+      squad_features.check_lengths(self.max_seq_length, self.max_query_length)
+    splits = bool(self.eval_share)
+    for name, path, is_asked in (
+      ("train_file", self.train_file, self.do_train or splits),
+      ("predict_file", self.predict_file, self.do_predict and not splits),
+    ):
+      if is_asked and not path:
+        raise ValueError(f"--do_{name.removesuffix('_file')} needs --{name}")
+    if self.evaluates_in_training and not self.scored_file:
+      raise ValueError(
+        "an evaluation while training needs --eval_file, or --predict_file"
+      )
+    if self.whole_word_answers and self.vocab_file:
+      check_whole_words(self.vocab_file)
+    flag = self.null_score_diff_threshold
+    is_auto = squad_results.parse_threshold(flag) is None
+    # A run that does not train may take the other flag from the training.
+    if is_auto and self.do_train and not self.version_2_with_negative:
+      raise ValueError(
+        "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
+      )
+    if self.do_train:
+      self.choose_metric()  # A ValueError if there is no such score.
+    self._check_tables()
+
+  def _check_tables(self) -> None:
+    """Reads the first row of tables; JSON is one value, and may be long."""
+    paths = (self.train_file, self.eval_file, self.predict_file)
+    for path in itertools.filterfalse(remote.is_remote, filter(None, paths)):
+      if tables.find_format(path) != "jsonl":
+        next(squad.read_questions(path), None)
+
+  @property
+  def threshold(self) -> float:
+    """The number of null_score_diff_threshold; 0 for auto."""
+    flag = self.null_score_diff_threshold
+    return squad_results.parse_threshold(flag) or 0.0
+
+  @property
+  def scored_file(self) -> str | None:
+    """The file to evaluate and tune on, or whose held-out share to."""
+    if self.eval_share:
+      return self.train_file
+    return self.eval_file or self.predict_file
+
+  def choose_metric(self) -> str:
+    """Returns the name of the score that decides which weights are best."""
+    known = ["exact_match", "f1"]
+    if self.version_2_with_negative:
+      known += ["best_exact_match", "best_f1"]
+    default = "best_f1" if self.prefers_tuned else "f1"
+    return shared_flags.choose_metric(self.best_metric or default, known)
+
+  def for_features(self) -> squad_features.FeatureSettings:
+    """Returns what shapes the features."""
+    return squad_features.FeatureSettings(
+      self.vocab_file,
+      self.do_lower_case,
+      self.max_seq_length,
+      doc_stride=self.doc_stride,
+      max_query_length=self.max_query_length,
+      version_2_with_negative=self.version_2_with_negative,
+    )
+
+  def for_answers(self) -> squad_answers.AnswerSettings:
+    """Returns how to choose answers."""
+    return squad_answers.AnswerSettings(
+      n_best_size=self.n_best_size,
+      max_answer_length=self.max_answer_length,
+      whole_word_answers=self.whole_word_answers,
+      verbose_logging=self.verbose_logging,
+    )
+
+
+def check_whole_words(vocab_file: str) -> None:
+  """Raises a ValueError if pieces do not say which ones continue a word."""
+  if vocab_file.endswith((".model", ".json")):
+    raise ValueError(
+      f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
+      "pieces say that they continue a word"
+    )

@@ -1,0 +1,118 @@
+"""--teacher: the logits of a trained model, for another one to learn from.
+
+They are computed once for all rows to train on, and kept in a feature file.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from bert.cli import model_folder
+from bert.data import files, label_files, record_writer
+from bert.inputs import feature_files, records, training_input
+from bert.tasks import distillation
+from bert.training import prediction, same_run
+from bert.weights import checkpoints
+
+# What shapes the rows, and what the outputs mean.
+_SHARED = (
+  f"problem labels {same_run.VOCABULARY} do_lower_case max_seq_length "
+  "doc_stride max_query_length version_2_with_negative document_context "
+  "feature_based"
+).split()
+
+
+def find_teacher(settings: Any, data: Any) -> str | None:
+  """Checks a training's --teacher; returns a digest of its weights."""
+  folder = settings.teacher
+  if not folder or not data.train:
+    return None
+  problem = data.model_settings["problem"]
+  is_other = data.pooling or data.model_settings.get("feature_based")
+  if is_other or problem not in distillation.PROBLEMS:
+    raise ValueError(
+      f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
+      "run_squad.py learn from one, and not with --feature_based"
+    )
+  theirs = _read_settings(folder)
+  prefix = checkpoints.latest_checkpoint(model_folder.find_weights(folder))
+  if not prefix or "problem" not in theirs:
+    raise ValueError(f"--teacher={folder}: not the --output_dir of a training")
+  theirs["labels"] = ()
+  if data.labels:
+    theirs["labels"] = label_files.read(os.path.join(folder, "labels.txt"))
+  ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
+  ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
+  for name in _SHARED:
+    wanted, found = (same_run.show(x.get(name)) for x in (ours, theirs))
+    if wanted != found:
+      raise ValueError(
+        f"--teacher={folder}: its {name} is {found:.80}, that of this run "
+        f"{wanted:.80}: expected the same"
+      )
+  return files.hash_file(f"{prefix}.index")[:12]  # It has those of all tensors.
+
+
+def _read_settings(folder: str) -> dict[str, Any]:
+  recorded = same_run.read_training(folder).items()
+  return {name: value for name, (value, _) in recorded}
+
+
+def teach(run: Any, loss_fn: Any) -> Any:
+  """Adds the teacher of a `fine_tuning.Run` to its rows, and to a loss."""
+  settings, train, counts = run.settings, run.data.train, {}
+  source = {**train.source, "teacher": run.record.training["teacher"]}
+  data = dataclasses.replace(
+    train, suffix="_teacher", source=source, shows_progress=False
+  )
+  rows = _make_rows(run, counts)
+  logits = feature_files.open_or_make(data, run.local_folder, rows, counts)
+  feature_files.print_summary(
+    logits, f"teacher: {len(logits):,} rows of logits"
+  )
+  train.features.add_features(logits)
+  feature = tf.io.FixedLenFeature(logits.counts["shape"], tf.float32)
+  others = {**train.layout.others, distillation.FEATURE: feature}
+  train.layout = train.layout._replace(others=others)
+  return distillation.add_teacher(
+    loss_fn,
+    settings.distillation_alpha,
+    run.data.model_settings["problem"],
+    settings.distillation_temperature,
+  )
+
+
+def _make_rows(run, counts) -> Iterator[feature_files.Row]:
+  """Yields the logits of all rows in the order in which they are computed."""
+  train, features = run.data.train, run.data.train.features
+  # The program makes the teacher as it makes its own model.
+  folder = run.settings.teacher
+  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
+  data = run.data._replace(model_settings=_read_settings(folder))
+  model = run.create_model(config, data, "float32")
+  variables = checkpoints.model_variables(model)
+  checkpoints.restore(model_folder.find_weights(folder), variables)
+
+  def predict(model, batch):
+    outputs = model(*(batch[name] for name in records.INPUT_NAMES))
+    logits = distillation.as_logits(outputs)
+    if logits.shape.rank == 3:
+      missing = run.settings.max_seq_length - tf.shape(logits)[1]
+      logits = tf.pad(logits, [[0, 0], [0, missing], [0, 0]])
+    return {"logits": logits}
+
+  # Without other workers, which may have the logits already.
+  alone = prediction.Predictor(tf.distribute.get_strategy(), model, predict)
+  order = run.batch_order(train, run.settings.predict_batch_size)
+  batches = features.batches(order, run.parser(train))
+  with training_input.naming_bad_record(features.find_fault):
+    results = alone.iterate(batches, total=len(features))
+    for indices, result in zip(order, results, strict=True):
+      counts["shape"] = list(result["logits"].shape[1:])
+      for index, logits in zip(indices, result["logits"], strict=True):
+        values = record_writer.float_feature(logits.ravel())
+        record = record_writer.encode_example({distillation.FEATURE: values})
+        yield feature_files.Row(record, features.lengths[index], int(index))

@@ -1,0 +1,142 @@
+"""Model, lines and batches of the programs that apply a model to text."""
+
+from collections.abc import Callable, Iterator, Sequence
+import functools
+import os
+import sys
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from bert import tokenization
+from bert.cli import devices, model_folder, program, shared_flags
+from bert.data import files, progress, text_files
+from bert.inputs import feature_files, text_inputs
+from bert.training import prediction
+from bert.vocabularies import lost_letters, vocabulary_table
+from bert.weights import checkpoints
+
+
+class TextModel(NamedTuple):
+  """A model with its weights, and the tokenizer of its texts."""
+
+  config: Any  # A `modeling.EncoderConfig`.
+  tokenizer: tokenization.FullTokenizer
+  model: keras.Model
+  strategy: tf.distribute.Strategy
+  settings: shared_flags.InferenceSettings
+
+  def make_predict(
+    self, compute: Callable[..., dict[str, tf.Tensor]], of_tokens: bool = False
+  ) -> text_inputs.Predict:
+    """Makes a `text_inputs.predict` of compute(model, batch) for rows alone."""
+    length = self.settings.max_seq_length
+    is_static = devices.uses_fixed_shapes(self.settings)
+    return functools.partial(
+      text_inputs.predict,
+      prediction.Predictor(self.strategy, self.model, compute),
+      lambda lengths: feature_files.make_batches(
+        lengths, self.settings.batch_size, length, is_static
+      ),
+      width=length if is_static else None,
+      of_tokens=of_tokens,
+    )
+
+
+def open_model(
+  settings: shared_flags.InferenceSettings,
+  make_model: Callable[[Any, str], keras.Model],
+  tokens: Sequence[str] = (),
+) -> TextModel:
+  """Makes the model of the flags and loads its weights, before any tensor."""
+  devices.check_tpu_paths(settings)
+  settings = devices.choose_precision(settings)
+  strategy = devices.make_strategy(settings, says_so=False)
+  config = model_folder.read_checked_config(settings)
+  tokenizer = vocabulary_table.make_tokenizer(
+    settings.vocab_file, settings.do_lower_case, tokens
+  )
+  with strategy.scope():
+    model = make_model(config, settings.compute_dtype)
+  start, variables = settings.start(), checkpoints.model_variables(model)
+  checkpoints.check_masked_lm(start.weights, variables)
+  checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
+  # The standard output may be the program's result.
+  progress.note(f"weights from {start.source}, {devices.describe(settings)}")
+  return TextModel(config, tokenizer, model, strategy, settings)
+
+
+def export_command(
+  settings: shared_flags.InferenceSettings, task: str, **flags: Any
+) -> str:
+  """Returns the command that exports the model; flags of None are left out."""
+  names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
+  folder = settings.folder
+  # What was trained for a task would be exported for that, as --model.
+  if folder and not files.exists(os.path.join(folder, "settings.json")):
+    names = ["model", *(name for name in names if name in settings.given)]
+  flags = {name: getattr(settings, name) for name in names} | flags
+  flags |= {"max_seq_length": settings.max_seq_length, "task": task}
+  flags["export_dir"] = f"{task}_export"
+  if settings.do_lower_case:
+    flags["do_lower_case"] = None  # The default.
+  return program.command("export_saved_model.py", **flags)
+
+
+class Lines:
+  """The lines of --input_file, or texts, and how many have been read."""
+
+  def __init__(
+    self, settings: shared_flags.InferenceSettings, texts: Sequence[str] = ()
+  ):
+    path, self._texts = settings.input_file, texts
+    is_standard = path == files.STANDARD_INPUT
+    self._input_file, self._paths = path, [] if texts else [path]
+    if settings.text_column and (texts or is_standard):
+      raise ValueError(
+        "--text_column needs --input_file=<a file of JSON Lines, CSV or TSV>"
+      )
+    if not is_standard:
+      self._paths = files.expand_patterns(path, "input_file")
+      # The settings have looked at those of this machine.
+      remote = [path for path in self._paths if not os.path.exists(path)]
+      text_files.check(remote, settings.text_column)
+    # Whether a user types the lines and waits for answers.
+    self.is_typed = is_standard and not texts and sys.stdin.isatty()
+    self._tokenizer = settings.vocab_file, settings.do_lower_case
+    self._column = settings.text_column
+    self.count = self._bytes = 0
+    self._progress = progress.Progress(files.known_size(self._paths) or 0)
+
+  def __iter__(self) -> Iterator[text_inputs.InputLine]:
+    """Yields the lines once; the input must not be empty."""
+    for path in self._paths[:1]:
+      if path != files.STANDARD_INPUT:
+        lost_letters.report_file(path, *self._tokenizer, self._column)
+    self._progress = progress.Progress(self._progress.total)  # From now on.
+    for text in self._texts:
+      yield text_inputs.InputLine(self.count, text, "--text")
+      self.count += 1
+    for path in self._paths:
+      name = "standard input" if path == files.STANDARD_INPUT else path
+      rows = text_files.read(path, self._column)
+      for number, text in enumerate(rows, 1):
+        text = text.removeprefix("\ufeff") if number == 1 else text
+        yield text_inputs.InputLine(self.count, text, f"{name}:{number}")
+        self.count += 1
+        self._bytes += len(text.encode()) + 1
+    if not self.count:
+      raise ValueError(f"--input_file={self._input_file}: the input is empty")
+
+  def report(self) -> None:
+    """Prints progress, if it is time, when the lines so far are processed."""
+    if self._progress.is_due():
+      total = self._progress.total
+      eta = f"  ETA {self._progress.eta(self._bytes)}" if total else ""
+      line = f"{self.count:,} lines  {self.speed()}{eta}"
+      self._progress.print_line(line, self._bytes)
+
+  def speed(self) -> str:
+    """Returns the mean speed so far, in words."""
+    return f"{self._progress.units_per_second(self.count):,.1f} lines/s"

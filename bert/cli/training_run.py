@@ -1,0 +1,173 @@
+"""What all runs that train share; see `fine_tuning` and `pretraining_run`."""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import os
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert import modeling
+from bert.cli import run_report, shared_flags
+from bert.data import files, label_files, text_vectors
+from bert.training import (
+  loop,
+  model_selection,
+  prediction,
+  same_run,
+  training_plan,
+)
+from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainingRun:
+  """A model, its data, and the devices it runs on."""
+
+  settings: Any  # The values of the program's flags.
+  data: Any
+  strategy: tf.distribute.Strategy
+  config: modeling.EncoderConfig
+  step: int = 0  # The number of updates behind the weights.
+  # Sections of report.html: HTML by the title.
+  report: dict[str, str] = dataclasses.field(default_factory=dict)
+  # The scores to show first, the most important one at their head.
+  shown_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  # What answers without a model get, by the name of the curve beside it.
+  guesses: dict[str, Any] = dataclasses.field(default_factory=dict)
+  model: keras.Model = dataclasses.field(init=False)
+  predictor: prediction.Predictor = dataclasses.field(init=False)
+
+  @property
+  def folder(self) -> str:
+    """The output folder."""
+    return self.settings.output_dir
+
+  @property
+  def is_chief(self) -> bool:
+    """Whether this worker writes to the output folder."""
+    return self.strategy.extended.should_checkpoint
+
+  def write_model_files(self, labels: Sequence[str] = ()) -> None:
+    """Writes config, vocabulary and labels, so that --model can be it."""
+    path = os.path.join(self.folder, "bert_config.json")
+    if not files.exists(path):
+      files.write_text(path, self.config.to_json_string())
+    if self.settings.vocab_file:
+      vocabulary_table.copy(self.settings.vocab_file, self.folder)
+    made = getattr(self.data, "model_settings", {})
+    if "normalize" in made:
+      flags = made["pooling"], made["normalize"], self.settings.max_seq_length
+      text_vectors.write(self.folder, self.config.hidden_size, *flags)
+    if labels:
+      label_files.write(os.path.join(self.folder, "labels.txt"), labels)
+
+  def write_scores(
+    self, scores: Mapping[str, float], name: str = "eval_results.txt"
+  ) -> None:
+    """Prints scores and writes them to a file, sorted by name."""
+    # The original printed float32 digits.
+    numbers = {name: np.float32(value) for name, value in scores.items()}
+    rows = sorted({**numbers, "global_step": self.step}.items())
+    lines = [f"{name} = {value!s}" for name, value in rows]
+    path = os.path.join(self.folder, name)
+    files.write_text(path, "\n".join(lines) + "\n")
+    print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
+
+  def use_model(
+    self, create_model: Callable[[], keras.Model], predict: Callable[..., Any]
+  ) -> None:
+    """Makes the model, with random weights, and its predictor."""
+    keras.utils.set_random_seed(self.settings.seed % 2**32)
+    with self.strategy.scope():
+      self.model = create_model()
+    self.predictor = prediction.Predictor(self.strategy, self.model, predict)
+
+  def add_section(
+    self, title: str, describe: Callable[..., str], *values: Any
+  ) -> None:
+    """Adds a section to report.html: `describe(*values)`, in HTML."""
+    if self.is_chief and self.settings.report:
+      with run_report.report_errors_as_notes():
+        self.report[title] = describe(*values)
+
+  def write_report(self, start: float, problem: str, score: str = "") -> None:
+    """Writes report.html; see `run_report.write`."""
+    run_report.write(
+      self.settings,
+      start,
+      problem,
+      self.report,
+      score,
+      self.shown_scores,
+      self.guesses,
+    )
+
+
+def make_plan(
+  settings: Any, num_train_steps: int, **others: Any
+) -> training_plan.TrainingPlan:
+  """Makes the plan of a training of its flags, and of other fields by name."""
+  plan = training_plan.TrainingPlan(
+    output_dir=settings.output_dir,
+    num_train_steps=num_train_steps,
+    train_batch_size=settings.train_batch_size,
+    gradient_accumulation_steps=settings.gradient_accumulation_steps,
+    save_checkpoints_steps=settings.save_checkpoints_steps,
+    keep_checkpoint_max=settings.keep_checkpoint_max,
+    eval_every_steps=settings.eval_every_steps,
+    iterations_per_loop=settings.iterations_per_loop,
+    seed=settings.seed,
+    recompute=settings.recompute,
+    max_seq_length=settings.max_seq_length,
+  )
+  return dataclasses.replace(plan, **others)
+
+
+def train(
+  settings: shared_flags.FineTuningSettings,
+  strategy: tf.distribute.Strategy,
+  tasks: Mapping[str, training_plan.TrainingTask],
+  plan: training_plan.TrainingPlan,
+  evaluate: Callable[[int], Mapping[str, float]],
+  metric: str,
+  draws: np.ndarray | None = None,
+) -> tuple[int, str]:
+  """Trains or resumes by `loop.train`; restores the best weights if any.
+
+  SIGINT and SIGTERM save, then exit with status 128 + signal number. When the
+  training is complete, its last checkpoint remains, from which it can be made
+  longer, and the best weights; older checkpoints are deleted unless the user
+  chose --keep_checkpoint_max. Returns the step of the weights, and the score in
+  words, "" without an evaluation.
+  """
+  history, best = None, None
+  folder, is_chief = settings.output_dir, strategy.extended.should_checkpoint
+  if settings.evaluates_in_training:
+    history = model_selection.History(
+      folder,
+      f"eval_{metric}",
+      settings.early_stopping_patience,
+      writes=is_chief,
+    )
+  step, signal = loop.train(strategy, tasks, plan, evaluate, history, draws)
+  if signal:
+    sys.exit(128 + signal)
+  if history:
+    same_run.wait_for_all(strategy)
+    variables, _ = loop.name_variables(tasks)
+    best = model_selection.restore_best(folder, variables, mends=is_chief)
+    # Another worker may still read the checkpoint of damaged best weights.
+    same_run.wait_for_all(strategy)
+  if is_chief and "keep_checkpoint_max" not in settings.given:
+    checkpoints.delete_before(folder, step)
+  if best is None or history is None:
+    if history and history.results:
+      print(f"weights of step {step}, the last: {history.summary()}")
+    return step, ""
+  print(f"weights of step {best}; {history.summary()}")
+  return best, history.summary()

@@ -1,0 +1,156 @@
+"""A causal language model of lines of text as a task of run_multitask.py."""
+
+from collections.abc import Iterator, Mapping
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert import heads
+from bert.cli import fine_tuning, model_folder, shared_flags
+from bert.contrib import shared_tasks
+from bert.data import files, record_writer
+from bert.encoders import encoder_table
+from bert.inputs import feature_files, held_out
+
+_METRICS = ("accuracy", "loss", "perplexity")
+
+
+class Text(NamedTuple):
+  """A line of text."""
+
+  text: str
+  location: str  # "path:number".
+
+
+def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
+  """Checks the flags of a causal language model, and its encoder."""
+  metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
+  paths = shared_flags.find_data_files(settings, (".txt",), predicts=False)
+  if not encoder_table.is_causal(model_folder.read_config(settings)):
+    raise ValueError("causal_lm needs a config with causal_attention: true")
+
+  def open_data():
+    features = feature_files.FeatureSettings(
+      settings.vocab_file, settings.do_lower_case, settings.max_seq_length
+    )
+    limit = settings.max_train_examples
+    sets = {
+      kind: feature_files.find_set(_read_texts, kind, path, features, limit)
+      for kind, path in paths.items()
+    }
+    if settings.eval_share and "train" in sets:
+      sets["train"], sets["eval"] = held_out.split(
+        sets["train"],
+        settings.eval_share,
+        settings.seed,
+        lambda text: ((), text.text),
+      )
+    return fine_tuning.Data(
+      features=features,
+      metric=metric,
+      model_settings={"problem": "causal_lm"},
+      train=sets["train"] if settings.do_train else None,
+      dev=[sets["eval"]] if "eval" in sets else (),
+    )
+
+  def evaluate(run):
+    return score(run.predict(run.data.dev[0], settings.eval_batch_size))
+
+  return shared_tasks.SharedTask(
+    settings=settings,
+    open_data=open_data,
+    make_features=make_features,
+    create_model=create_model,
+    predict=compare,
+    make_loss=lambda run: loss_fn,
+    evaluate=evaluate,
+    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
+  )
+
+
+def _read_texts(path: str) -> Iterator[Text]:
+  for number, text in enumerate(files.read_lines(path), 1):
+    if text.strip():
+      yield Text(text, f"{path}:{number}")
+
+
+def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+  """Makes the features of lines, or of their parts, or finds them."""
+  counts = {"lines": 0}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  data.layout = feature_files.Layout((data.settings.max_seq_length,))
+  feature_files.print_summary(
+    features,
+    f"{data.kind}: {len(features):,} inputs of {features.counts['lines']:,} "
+    f"lines, {np.mean(features.lengths):.1f} tokens on average",
+  )
+
+
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+  tokenizer, length = data.make_tokenizer(), data.settings.max_seq_length
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  for index, line in enumerate(data.select(data.read())):
+    counts["lines"] += 1
+    ids = tokenizer.encode(line.text)
+    for start in range(0, len(ids), length - 2):
+      row = [cls_id, *ids[start : start + length - 2], sep_id]
+      serialized = record_writer.encode_inputs([row], [[]], length)
+      yield feature_files.Row(serialized, len(row), index)
+
+
+def create_model(config, data, dtype) -> heads.PretrainingModel:
+  """Makes the model, of which the pooler and its head are not trained."""
+  model = heads.PretrainingModel(config, dtype)
+  for unused in (model.bert.pooler, model.heads.seq_relationship):
+    unused.trainable = False  # They must not decay.
+  return model
+
+
+def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
+  """Compares each token with the prediction from those before it.
+
+  Returns losses, in nats, correct and tokens, all float32 [B], sums over the
+  tokens of a row after [CLS].
+  """
+  names = ("input_ids", "input_mask", "segment_ids")
+  ids, mask, segments = (features[name] for name in names)
+  before = tf.zeros_like(ids[:, 1:]) + tf.range(tf.shape(ids)[1] - 1)
+  logits = model(ids, mask, segments, before, seed).masked_lm_logits
+  following, weights = ids[:, 1:], tf.cast(mask[:, 1:], tf.float32)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(following, logits)
+  correct = tf.cast(tf.argmax(logits, -1, tf.int32) == following, tf.float32)
+  return {
+    "losses": tf.reduce_sum(losses * weights, -1),
+    "correct": tf.reduce_sum(correct * weights, -1),
+    "tokens": tf.reduce_sum(weights, -1),
+  }
+
+
+def loss_fn(model, features, seed):
+  """Sums the losses over a batch; see `training_plan.LossFn`."""
+  rows = compare(model, features, seed)
+  sums = {name: tf.reduce_sum(values) for name, values in rows.items()}
+  return {
+    "causal_lm_loss": (sums["losses"], sums["tokens"]),
+    "causal_lm_accuracy": (sums["correct"], sums["tokens"]),
+  }
+
+
+def score(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
+  """Makes scores of the results of `compare`.
+
+  >>> rows = {"losses": [2.0, 1.0], "correct": [1, 1], "tokens": [1, 2]}
+  >>> score(rows)["loss"]
+  1.0
+  """
+  sums = {k: float(np.sum(v, dtype=np.float64)) for k, v in rows.items()}
+  loss = sums["losses"] / sums["tokens"]
+  return {
+    "accuracy": sums["correct"] / sums["tokens"],
+    "loss": loss,
+    "perplexity": math.exp(min(loss, 700.0)),
+  }

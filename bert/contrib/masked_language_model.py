@@ -1,0 +1,82 @@
+"""A masked language model as a task of run_multitask.py."""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+from bert import heads, run_pretraining
+from bert.cli import fine_tuning, model_folder, program, shared_flags
+from bert.contrib import shared_tasks
+from bert.inputs import records
+from bert.tasks import pretraining_data
+
+_data = program.group("Data")
+_METRICS = (
+  "masked_lm_accuracy",
+  "masked_lm_loss",
+  "next_sentence_accuracy",
+  "next_sentence_loss",
+  "loss",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaskedLmSettings(shared_flags.EvaluationSettings):
+  """The settings of run_pretraining.py that a task may have."""
+
+  input_file: str = _data(None, "TFRecord files.", required=True)
+  eval_input_file: str | None = _data(None, "TFRecord files to evaluate on.")
+  max_predictions_per_seq: int = _data(20, "Masked tokens per record.", least=1)
+  max_eval_steps: int = _data(100, "Batches to evaluate; 0: all.", least=0)
+  group_by_length: bool = _data(False, "Whether batches are of one length.")
+
+
+class Records(NamedTuple):
+  """Pre-training records, in the place of a `feature_files.FeatureSet`."""
+
+  key: str
+  found: pretraining_data.PretrainingData
+  rows_per_epoch: int = 0
+  parts: Mapping[str, Any] = {}  # The key is of the records alone.
+
+
+def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
+  """Checks the flags of a masked language model."""
+  if settings.max_train_examples:
+    raise ValueError(
+      "max_train_examples: a masked_lm uses all its records; set it in the "
+      "entries of the other tasks"
+    )
+  metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
+
+  def open_data():
+    config = model_folder.read_config(settings)
+    found = run_pretraining.read_data(settings, config)
+    count = records.count_records(found.train_files)
+    return fine_tuning.Data(
+      features=None,
+      metric=metric,
+      model_settings={"problem": "masked_lm"},
+      train=Records(found.source.identity, found, count),
+      dev=[Records(found.eval_identity, found)],
+    )
+
+  def evaluate(run):
+    found = run.data.train.found
+    _, scores = pretraining_data.evaluate(run.predictor, found, settings)
+    return scores
+
+  return shared_tasks.SharedTask(
+    settings=settings,
+    open_data=open_data,
+    make_features=lambda data, folder: None,
+    create_model=lambda config, data, dtype: heads.PretrainingModel(
+      config, dtype
+    ),
+    predict=run_pretraining.compare,
+    make_loss=lambda run: run_pretraining.loss_fn,
+    evaluate=evaluate,
+    write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
+    source=lambda run: run.data.train.found.source,
+  )

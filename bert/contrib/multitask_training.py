@@ -1,0 +1,156 @@
+"""Trains several tasks that share an encoder, and scores them together."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.cli import fine_tuning, output_folder, training_run
+from bert.contrib import shared_tasks, task_files, task_sampling
+from bert.training import model_selection, same_run, training_plan
+from bert.weights import checkpoints
+
+Tasks = Mapping[str, shared_tasks.SharedTask]
+Runs = Mapping[str, fine_tuning.Run]  # By the tasks' names.
+
+
+def share_encoder(runs: Runs) -> None:
+  """Makes all models use the encoder of the first, variable by variable."""
+  first, *others = [run.model.bert.variables for run in runs.values()]
+  for variables in others:
+    for mine, shared in zip(variables, first, strict=True):
+      mine._value = shared.value
+
+
+def evaluate(tasks: Tasks, runs: Runs) -> dict[str, float]:
+  """Scores all tasks, by <task>/<score>; in their mean, 80 % counts as 0.8."""
+  scores, chosen = {}, []
+  for name, run in runs.items():
+    own = tasks[name].evaluate(run)
+    scores |= {f"{name}/{key}": value for key, value in own.items()}
+    chosen.append(own[run.data.metric] / tasks[name].max_score)
+  return {**scores, task_files.MEAN: float(np.mean(chosen))}
+
+
+def choose_metric(best_metric: str | None, runs: Runs) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  chosen = (best_metric or task_files.MEAN).partition("/")[0]
+  if chosen != task_files.MEAN:
+    return f"{chosen}/{runs[chosen].data.metric}"
+  for name, run in runs.items():
+    if model_selection.is_better_if_lower(run.data.metric):
+      raise ValueError(
+        f"task {name!r}: best_metric is {run.data.metric}: a mean needs scores "
+        "that are better if higher; or pass --best_metric=<task>/<score>"
+      )
+  return task_files.MEAN
+
+
+def _describe_training(settings, entries, runs, num_train_steps):
+  """Returns what a run that resumes the training must agree with."""
+  described = {
+    "schedule": settings.schedule,
+    "temperature": settings.temperature,
+    "examples_limit": settings.examples_limit,
+    "best_metric": settings.best_metric,
+    "num_train_steps": num_train_steps,
+    "tasks": ", ".join(runs),
+  }
+  for entry in entries:
+    mine = {**(runs[entry.name].record.training or {}), **entry._asdict()}
+    del mine["place"]
+    described |= {f"{entry.name}.{key}": value for key, value in mine.items()}
+  return described
+
+
+def train(
+  settings: Any,
+  strategy: tf.distribute.Strategy,
+  entries: Sequence[task_files.Entry],
+  tasks: Tasks,
+  runs: Runs,
+) -> None:
+  """Trains or resumes; saves the model of each task in the task's folder."""
+  share_encoder(runs)
+  counts = [run.data.train.rows_per_epoch for run in runs.values()]
+  sizes = [run.settings.train_batch_size for run in runs.values()]
+  epoch = sum(n / size for n, size in zip(counts, sizes, strict=True))
+  if settings.num_train_steps:
+    epochs = (settings.num_train_steps + 0.5) / epoch
+    settings = dataclasses.replace(settings, num_train_epochs=epochs)
+  plan = fine_tuning.make_plan(settings, epoch)
+  schedule = task_sampling.sample_tasks(
+    [entry.weight for entry in entries],
+    [entry.rate for entry in entries],
+    counts,
+    plan.num_train_steps,
+    settings,
+  )
+  for name, share, count in zip(runs, schedule.shares, counts, strict=True):
+    print(f"task {name}: {count:,} examples, rate {share:.4f}")
+  metric = choose_metric(settings.best_metric, runs)
+  training = _describe_training(settings, entries, runs, plan.num_train_steps)
+  output_folder.check_evaluations(settings)
+  is_chief = strategy.extended.should_checkpoint
+  flags = settings.flags_by_name()
+  same_run.resume_training(settings.output_dir, training, is_chief, flags)
+  step, score = training_run.train(
+    settings,
+    strategy,
+    _make_tasks(tasks, runs, plan, epoch, schedule),
+    plan,
+    lambda step: fine_tuning.name_for_evaluation(evaluate(tasks, runs)),
+    metric,
+    schedule.draws,
+  )
+  for run in runs.values():
+    run.step, run.score = step, score
+    if run.is_chief:
+      variables = checkpoints.model_variables(run.model)
+      checkpoints.save(run.folder, step, variables, keep=1)
+
+
+def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
+  """Makes the inputs and optimizers, which share the encoder's moments."""
+  made: dict[str, training_plan.TrainingTask] = {}
+  for i, (name, run) in enumerate(runs.items()):
+    task, size = tasks[name], run.settings.train_batch_size
+    own = run.make_task(
+      task.make_loss(run),
+      dataclasses.replace(
+        plan,
+        train_batch_size=size,
+        max_seq_length=run.settings.max_seq_length,
+        phase=task_sampling.TaskSteps(schedule.draws == i, size),
+      ),
+      steps_per_epoch,
+      task.source(run) if task.source else None,
+    )
+    for other in made.values():
+      own.optimizer.share_moments(other.optimizer)
+    made[name] = own._replace(weights=schedule.weights[:, i])
+  _count_updates([task.optimizer for task in made.values()], schedule.draws)
+  return made
+
+
+def _count_updates(optimizers, draws) -> None:
+  """Tells optimizers which steps updated a variable: its tasks' alone.
+
+  A function of the plan, so a run that resumes has the same counts. There is
+  one for all variables of the same tasks, and none for those of all tasks.
+  """
+  owners: dict[int, tuple[int, ...]] = {}  # The tasks by the id of a variable.
+  for number, optimizer in enumerate(optimizers):
+    for variable in optimizer.variables:
+      owners[id(variable)] = (*owners.get(id(variable), ()), number)
+  counts = {}
+  for tasks in set(owners.values()):
+    is_updated = np.isin(draws, tasks)
+    if not is_updated.all():
+      counts[tasks] = np.cumsum(is_updated) - is_updated
+  for optimizer in optimizers:
+    optimizer.updates_before = [
+      counts.get(owners[id(variable)]) for variable in optimizer.variables
+    ]

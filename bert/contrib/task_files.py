@@ -1,0 +1,183 @@
+"""Files of tasks that are trained together: a JSON list of tasks."""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import os
+import re
+from typing import Any, NamedTuple
+
+from bert import run_classifier, run_multiple_choice, run_tagging
+from bert.cli import shared_flags, squad_settings
+from bert.contrib import (
+  causal_language_model,
+  masked_language_model,
+  shared_tasks,
+  task_sampling,
+)
+from bert.data import files
+
+# The settings of each kind of task, and the function that checks them.
+KINDS: dict[str, tuple[type, Callable[..., shared_tasks.SharedTask]]] = {
+  "classifier": (
+    run_classifier.ClassifierSettings,
+    shared_tasks.prepare_classifier,
+  ),
+  "tagging": (run_tagging.TaggingSettings, shared_tasks.prepare_tagging),
+  "multiple_choice": (
+    run_multiple_choice.ChoiceSettings,
+    shared_tasks.prepare_multiple_choice,
+  ),
+  "squad": (squad_settings.SquadSettings, shared_tasks.prepare_squad),
+  "masked_lm": (
+    masked_language_model.MaskedLmSettings,
+    masked_language_model.prepare,
+  ),
+  "causal_lm": (shared_flags.DataSettings, causal_language_model.prepare),
+}
+MEAN = "mean"  # The mean of the tasks' scores.
+# Flags that all programs have, but whose values are a task's own.
+_TASK_FLAGS = {
+  "best_metric",
+  "distillation_alpha",
+  "distillation_temperature",
+  "eval_batch_size",
+  "max_seq_length",
+  "max_train_examples",
+  "predict_batch_size",
+  "teacher",
+  "train_batch_size",
+}
+
+
+class Entry(NamedTuple):
+  """A task of a file."""
+
+  place: str  # For messages: "tasks.json: task 'mrpc'".
+  name: str
+  kind: str
+  rate: float | None  # None: by the number of its examples.
+  weight: task_sampling.Weight
+  fields: dict[str, Any]  # Flags of its program.
+
+
+def _is_name(value) -> bool:
+  pattern = r"[A-Za-z0-9_.-]*[A-Za-z0-9_]"
+  return isinstance(value, str) and bool(re.fullmatch(pattern, value))
+
+
+def _is_number(value) -> bool:
+  return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _is_weight(value) -> bool:
+  knots = [[0, value]] if _is_number(value) else value
+  if not isinstance(knots, list) or not all(map(_is_knot, knots)):
+    return False
+  steps = [step for step, _ in knots]
+  return bool(steps) and steps == sorted(set(steps))
+
+
+def _is_knot(value) -> bool:
+  is_pair = isinstance(value, list) and len(value) == 2
+  return is_pair and type(value[0]) is int and _is_number(value[1])
+
+
+# The fields that are no flags: default, check, and what it expects.
+_FIELDS = {
+  "name": (None, _is_name, "expected letters, digits, -, _ or ."),
+  "kind": (None, list(KINDS).__contains__, f"known: {', '.join(KINDS)}"),
+  "rate": (
+    None,
+    lambda rate: rate is None or _is_number(rate) and 0 < rate <= 1e9,
+    "expected more than 0, at most 1e9",
+  ),
+  "weight": (
+    1.0,
+    _is_weight,
+    "expected a number from 0 on, or [[step, number], ...] with rising steps",
+  ),
+}
+
+
+def read(path: str) -> list[Entry]:
+  """Reads a file of tasks; a ValueError says what is wrong with one."""
+  entries: dict[str, Entry] = {}
+  for number, fields in enumerate(files.read_json(path, list), 1):
+    if not isinstance(fields, dict):
+      raise ValueError(f"{path}: task {number}: expected a JSON object")
+    place = f"{path}: task {fields.get('name', number)!r:.80}"
+    own = {}
+    for name, (default, is_right, rule) in _FIELDS.items():
+      own[name] = fields.pop(name, default)
+      if not is_right(own[name]):
+        raise ValueError(f"{place}: {name} is {own[name]!r:.80}; {rule}")
+    if own["name"] in entries:
+      raise ValueError(f"{place}: a second task has this name")
+    if own["name"] == MEAN:
+      raise ValueError(f"{place}: the mean of all scores is called that")
+    entries[own["name"]] = Entry(place, **own, fields=fields)
+  if not entries:
+    raise ValueError(f"{path}: holds no task")
+  return list(entries.values())
+
+
+def prepare(
+  settings: shared_flags.EvaluationSettings, entries: Sequence[Entry]
+) -> dict[str, shared_tasks.SharedTask]:
+  """Checks --best_metric and the flags of every task; returns them by name."""
+  task, _, metric = (settings.best_metric or MEAN).partition("/")
+  names = [entry.name for entry in entries]
+  if task not in names and (task != MEAN or metric):
+    raise ValueError(
+      f"--best_metric={settings.best_metric}: expected {MEAN}, or a task and "
+      f"its score, such as {names[0]}/loss"
+    )
+  tasks = {}
+  for entry in entries:
+    chosen = metric if entry.name == task and metric else None
+    given = dataclasses.replace(settings, best_metric=chosen)
+    kind, check = KINDS[entry.kind]
+    try:
+      of_task = _make_settings(entry, given, kind)
+      of_task.check()
+      tasks[entry.name] = check(of_task)
+    except ValueError as error:
+      raise ValueError(f"{entry.place}: {error}") from None
+  return tasks
+
+
+def _make_settings(entry: Entry, settings, kind) -> Any:
+  """Returns the settings of a task: the entry's, else the run's."""
+  common = settings.flag_values()
+  own = {
+    name: value
+    for name, value in entry.fields.items()
+    if not _is_the_runs(name, value, common.get(name))
+  }
+  if shared := sorted(common.keys() - _TASK_FLAGS & own.keys()):
+    raise ValueError(f"{shared[0]} is the same for all tasks: give the flag")
+  if "seeds" in own:
+    raise ValueError("seeds is not for one of many tasks")
+  chosen = settings.best_metric
+  if chosen and own.get("best_metric", chosen) != chosen:
+    raise ValueError(
+      f"best_metric is {own['best_metric']}, but "
+      f"--best_metric={entry.name}/{chosen}"
+    )
+  folder = os.path.join(settings.output_dir, "tasks", entry.name)
+  parsed = kind.parse({"output_dir": folder, **own})
+  names = [n for n in kind.flags_by_name() if n in common and n not in own]
+  values = {name: common[name] for name in names}
+  values |= {"output_dir": folder, "start": settings.start}
+  if entry.kind == "squad":  # It scores its predictions.
+    values["do_predict"] = settings.do_predict or settings.do_eval
+  made = dataclasses.replace(parsed, **values, given=frozenset(own))
+  made.check_needs()
+  return made
+
+
+def _is_the_runs(name: str, value: Any, other: Any) -> bool:
+  """Returns whether a task repeats the run's casing or vocabulary."""
+  if name == "vocab_file" and files.exists(str(value)):
+    return files.hash_file(str(value)) == files.hash_file(other)
+  return name in ("vocab_file", "do_lower_case") and value == other

@@ -1,0 +1,46 @@
+"""Vocabularies of whole words; jieba cuts Chinese text into its words.
+
+A vocabulary is a file of words, `*.words`. A run of Chinese characters becomes
+words of jieba's dictionary, or single characters where it has none; other text
+becomes BERT's words. A word that is not in the vocabulary is one [UNK].
+"""
+
+import re
+
+from bert import tokenization
+from bert.data import imports
+
+jieba = imports.load("jieba", "vocabularies of words")
+jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
+
+_RANGES = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
+_CHINESE = re.compile(f"([{_RANGES}]+)")
+
+
+class WordSplitter(tokenization.BasicTokenizer):
+  """Splits text into words at whitespace, punctuation and by jieba."""
+
+  def _split(self, text):
+    words = []
+    for index, part in enumerate(_CHINESE.split(text)):
+      found = super()._split(part)
+      if index % 2:
+        # Without its model of unknown words, which would be [UNK].
+        found = jieba.cut("".join(found), HMM=False)
+      words += found
+    return words
+
+
+class Tokenizer(tokenization.FullTokenizer):
+  """Turns text into words and their ids; see `FullTokenizer`."""
+
+  def __init__(self, vocab_file, do_lower_case=True, never_split=()):
+    super().__init__(vocab_file, do_lower_case, never_split)
+    self.basic_tokenizer = WordSplitter(do_lower_case, never_split)
+
+  def encode(self, text):
+    """Returns convert_tokens_to_ids(tokenize(text)), faster."""
+    return self._encoder.encode_words(self.basic_tokenizer.tokenize(text))
+
+
+load_vocab = tokenization.load_vocab

@@ -1,0 +1,189 @@
+"""Opens a model in whatever format it is: the one function of this folder."""
+
+import dataclasses
+import functools
+import importlib
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from bert import modeling
+from bert.convert import huggingface, models, tokenizer_files
+from bert.data import files, label_files
+from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints, fitting
+
+
+def _open_with(name: str, source: Any) -> models.ModelFolder:
+  """Opens a folder, or weights, by a module of `contrib`, found by its name."""
+  return importlib.import_module(f"bert.contrib.{name}").open_model(source)
+
+
+# The files, of weights or of their index, that mark a library's folder, and
+# what opens it.
+_LIBRARIES = {
+  huggingface.WEIGHTS: huggingface.open_folder,
+  huggingface.INDEX: huggingface.open_folder,
+  "model.weights.h5": functools.partial(_open_with, "keras_hub"),
+  "model.weights.json": functools.partial(_open_with, "keras_hub"),
+  "params_shapes.json": functools.partial(_open_with, "gpt"),
+}
+# Every checkpoint of TensorFlow 2 has it: a SavedModel's, Model Garden's.
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_ELECTRA_NAMES = (
+  ("^electra/", "bert/"),
+  ("/embeddings_project/", "/embeddings/project/"),
+)
+# Fields of a config that shapes do not show.
+_UNSEEN_FIELDS = (
+  "encoder_type",
+  "causal_attention",
+  "embedding_layer_norm",
+  "hidden_act",
+  "layer_norm_eps",
+  "num_attention_heads",
+)
+
+
+def open_model(
+  path: str, bert_config_file: str | None = None
+) -> models.ModelFolder:
+  """Opens a model: Google's, or one of another library.
+
+  The path is a prefix of a checkpoint, one of its files, a folder (a release,
+  the output of a training, another library's), or the file of weights in it. A
+  ValueError says that there is no model, or a choice of several; or that a file
+  is damaged, or does not fit the others.
+  """
+  folder = _open_weights(path)
+  if not bert_config_file and (not folder.config or folder.assumed):
+    bert_config_file = _beside(folder, "bert_config.json")
+  if bert_config_file:
+    config = read_config(bert_config_file)
+    if folder.config:
+      _check_config(folder, bert_config_file, config)
+    folder = dataclasses.replace(folder, config=config, assumed=())
+  return _add_files(folder)
+
+
+def _open_weights(path: str) -> models.ModelFolder:
+  parent, name = os.path.split(path)
+  parent = parent or "."
+  if files.exists(path):
+    if name in _LIBRARIES:
+      return _LIBRARIES[name](parent)
+    if name == "saved_model.pb":
+      return _open_weights(parent)
+    if name.endswith((".safetensors", ".h5", ".json")):
+      raise ValueError(f"{path}: one file of a model folder: pass the folder")
+  huggingface.refuse_pickles(path, [name])
+  paths = (os.path.join(path, name) for name in _LIBRARIES)
+  if not (weights := next(filter(files.exists, paths), None)):
+    return _open_checkpoint(path)
+  if newest := checkpoints.latest_checkpoint(path):
+    raise ValueError(
+      f"{path}: several checkpoints, name one: {newest} or {weights}"
+    )
+  return _open_weights(weights)
+
+
+def _open_checkpoint(path: str) -> models.ModelFolder:
+  """Opens a checkpoint of TensorFlow's: Google's, Model Garden's, ELECTRA's."""
+  try:
+    prefix = checkpoints.find_checkpoint(path)
+  except ValueError:
+    if tf.io.gfile.isdir(path):
+      huggingface.refuse_pickles(path, tf.io.gfile.listdir(path))
+    raise
+  weights = checkpoints.open_weights(prefix)
+  if _OBJECT_GRAPH in weights.shapes:
+    return _open_with("object_checkpoints", weights)
+  folder = os.path.dirname(prefix) or "."
+  if "electra/embeddings/word_embeddings" in weights.shapes:
+    return _open_electra(weights, folder)
+  _refuse_hub_module(prefix, weights.shapes)
+  # The best weights of a run are in a folder of their own.
+  is_best = os.path.basename(folder) == "best"
+  parents = [os.path.dirname(folder) or "."] if is_best else []
+  return models.ModelFolder(weights, (folder, *parents))
+
+
+def _open_electra(weights, folder) -> models.ModelFolder:
+  """Opens a discriminator's checkpoint of google-research/electra."""
+  variables, unread = {}, []
+  for name, shape in weights.shapes.items():
+    if not name.startswith("electra/") or fitting.is_training_state(name):
+      unread.append(name)
+      continue
+    google = models.rename(name, _ELECTRA_NAMES)
+    load = functools.partial(weights.read, name)
+    variables[google] = models.StoredVariable(load, shape)
+  return models.ModelFolder(
+    models.make_weights(weights.source, variables, unread),
+    (folder,),
+    library="google-research/electra",
+  )
+
+
+def _refuse_hub_module(prefix, shapes) -> None:
+  """Refuses a module of TF1's hub if it may be a wrong export; says which."""
+  folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
+  if not files.exists(os.path.join(folder, "tfhub_module.pb")):
+    return
+  width = shapes.get("bert/embeddings/word_embeddings", ())[1:]
+  layers = sum(name.endswith("/intermediate/dense/bias") for name in shapes)
+  is_small = layers in (2, 4, 6, 8, 10) or "small" in folder
+  if width == (768,) and is_small and not folder.endswith(("/2", "_2")):
+    raise ValueError(
+      f"{folder}: version 1 of google/small_bert with H=768 holds wrong "
+      "weights (tensorflow/hub issue 661): if it is version 2, name its folder "
+      "2; or take the checkpoint of google-research/bert"
+    )
+
+
+def _check_config(folder, path, config) -> None:
+  """Compares the fields of a config file that shapes do not show."""
+  known = modeling.ACTIVATIONS
+  for name in _UNSEEN_FIELDS:
+    found, expected = (getattr(c, name, None) for c in (config, folder.config))
+    is_same = known.get(found, found) == known.get(expected, expected)
+    if not is_same and name not in folder.assumed:
+      raise ValueError(
+        f"{path}: {name} is {found!r}, that of the weights in {folder.source} "
+        f"is {expected!r}: correct it, or leave out this config"
+      )
+
+
+def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
+  """Adds what files beside the weights say."""
+  casing, problem, labels = folder.do_lower_case, folder.problem, folder.labels
+  if casing is None:
+    stated = filter(None, map(tokenizer_files.read_casing, folder.folders))
+    casing = next((value for value, _ in stated), None)
+  if folder.library == models.GOOGLE:
+    runs = map(tokenizer_files.read_run_settings, folder.folders)
+    problem = next((run.get("problem") for run in runs if run), None)
+  if not labels and (path := _beside(folder, "labels.txt")):
+    labels = tuple(label_files.read(path))
+  return dataclasses.replace(
+    folder,
+    vocab_file=folder.vocab_file or vocabulary_table.find(folder.folders),
+    do_lower_case=casing,
+    problem=problem,
+    labels=labels,
+  )
+
+
+def _beside(folder: models.ModelFolder, name: str) -> str | None:
+  """Returns the path of a file in the folders of a model, if it is there."""
+  paths = (os.path.join(parent, name) for parent in folder.folders)
+  return next(filter(files.exists, paths), None)
+
+
+def read_config(path: str) -> modeling.EncoderConfig:
+  """Reads a bert_config.json, or a config.json of Hugging Face's of a BERT."""
+  fields = files.read_json(path)
+  if "model_type" in fields:
+    return huggingface.to_bert_config(path, fields)
+  return checkpoints.read_config(path)

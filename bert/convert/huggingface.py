@@ -1,0 +1,439 @@
+"""The folders of Hugging Face's transformers: BERT's, ELECTRA's, DistilBERT's.
+
+Weights come and go under the names and in the layout of Google's checkpoints: a
+dense kernel is [in, out], Hugging Face's [out, in].
+
+What transformers has no place for (Adam's slots, the global step, a pooler that
+a head does not use) travels in a file of its own, google_only.safetensors,
+under Google's names.
+"""
+
+from collections.abc import Iterable, Mapping
+import dataclasses
+import functools
+import json
+import os
+import re
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from bert import modeling
+from bert.convert import models
+from bert.data import files, remote
+from bert.encoders import encoder_table
+from bert.weights import checkpoints
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+GOOGLE_ONLY = "google_only.safetensors"
+CONFIG = "config.json"
+_BELONGS_TO = "sha256 of model.safetensors"
+# Weights that only running code could read.
+_PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
+# Neither numpy nor BERT has the others, such as F8_E4M3.
+_DTYPES = re.compile(r"F64|F32|F16|BF16|[IU](8|16|32|64)|BOOL")
+_IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
+# With the word embeddings, and the bias of the head.
+_TIED_WEIGHT = "cls.predictions.decoder.weight"
+_TIED_BIAS = "cls.predictions.decoder.bias"
+_BIAS = "cls.predictions.bias"
+_TABLE = "bert/embeddings/word_embeddings"
+# Google's names of activations, and transformers'.
+ACTIVATIONS = {
+  "gelu": "gelu_pytorch_tanh",
+  "gelu_erf": "gelu",
+  "gelu_exact": "gelu",
+}
+# The other way. Their "gelu" is not Google's, which is the tanh form.
+_ACTIVATIONS = {
+  "gelu": "gelu_erf",
+  "gelu_python": "gelu_erf",
+  "gelu_pytorch_tanh": "gelu",
+  "gelu_new": "gelu",
+  "gelu_fast": "gelu",
+  "linear": "linear",
+  "relu": "relu",
+  "tanh": "tanh",
+}
+# Settings that change what a model computes: the values of a BERT, which are
+# also the defaults.
+_SETTINGS = {
+  "model_type": "bert",
+  "add_cross_attention": False,
+  "is_decoder": False,
+  "is_encoder_decoder": False,
+  "position_embedding_type": "absolute",
+  "pruned_heads": {},
+  "quantization_config": None,
+  "tie_word_embeddings": True,
+}
+_BERT_FIELDS = {field.name for field in dataclasses.fields(modeling.BertConfig)}
+# Hugging Face's words for the problems of run_classifier.py.
+PROBLEM_TYPES = {
+  "single_label": "single_label_classification",
+  "multi_label": "multi_label_classification",
+  "regression": "regression",
+}
+# Classes whose heads have the variables of a classifier.
+_PROBLEMS = {
+  head.architecture: name
+  for name, head in models.HEADS.items()
+  if "output_" in head.prefixes and name != "classifier"
+}
+# From Google's names to those of today.
+_NAMES = (
+  (r"layer_(?=\d)", "layer."),
+  ("/", "."),
+  (r"(?<=_embeddings)$", ".weight"),
+  (r"\.(kernel|gamma)$", ".weight"),
+  (r"\.beta$", ".bias"),
+  (r"^cls\.squad\.", "qa_outputs."),
+  (r"^output_", "classifier.output_"),
+  (r"\.output_weights$", ".weight"),
+  (r"\.output_bias$", ".bias"),
+)
+# A BertModel saved by itself has no "bert." before its names; weights converted
+# years ago have LayerNorm.gamma and .beta.
+_OLD_NAMES = (
+  (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),
+  (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+  (r"LayerNorm\.beta$", "LayerNorm.bias"),
+)
+# ELECTRA and DistilBERT have the encoder of a BERT under other names; BERT-wwm,
+# RoBERTa-wwm-ext and MacBERT are BERTs. From their variables to BERT's:
+_RELATIVES = {
+  "electra": (
+    (r"^electra\.", "bert."),
+    (r"^(bert\.)?embeddings_project\.", "bert.embeddings.project."),
+  ),
+  "distilbert": (
+    (r"^(distilbert\.)?embeddings\.", "bert.embeddings."),
+    (r"^(distilbert\.)?transformer\.", "bert.encoder."),
+    (r"\.attention\.q_lin\.", ".attention.self.query."),
+    (r"\.attention\.k_lin\.", ".attention.self.key."),
+    (r"\.attention\.v_lin\.", ".attention.self.value."),
+    (r"\.attention\.out_lin\.", ".attention.output.dense."),
+    (r"\.sa_layer_norm\.", ".attention.output.LayerNorm."),
+    (r"\.ffn\.lin1\.", ".intermediate.dense."),
+    (r"\.ffn\.lin2\.", ".output.dense."),
+    (r"\.output_layer_norm\.", ".output.LayerNorm."),
+    (r"^vocab_transform\.", "cls.predictions.transform.dense."),
+    (r"^vocab_layer_norm\.", "cls.predictions.transform.LayerNorm."),
+    (r"^vocab_projector\.", "cls.predictions.decoder."),
+  ),
+}
+_DISTILBERT_FIELDS = {
+  "dim": "hidden_size",
+  "hidden_dim": "intermediate_size",
+  "n_layers": "num_hidden_layers",
+  "n_heads": "num_attention_heads",
+  "activation": "hidden_act",
+  "dropout": "hidden_dropout_prob",
+  "attention_dropout": "attention_probs_dropout_prob",
+}
+_BYTE_PAIRS = "its tokens are byte pairs or SentencePiece's, not word pieces"
+_REFUSED = {
+  **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _BYTE_PAIRS),
+  **dict.fromkeys(("deberta", "deberta-v2"), _BYTE_PAIRS),
+  "albert": "its layers share weights, its tokens are SentencePiece's",
+  "mobilebert": "its layers have bottlenecks",
+}
+
+
+_to_theirs = functools.partial(models.rename, renaming=_NAMES)
+
+
+def refuse_pickles(path: str, entries: Iterable[str]) -> None:
+  """Raises a ValueError if one of the names at a path is of Python objects."""
+  found = sorted(filter(_PICKLES.fullmatch, entries))
+  if found:
+    raise ValueError(
+      f"{path}: {found[0]} is a pickle: reading one runs the code it holds; "
+      f"make {WEIGHTS} of it where PyTorch is, in its folder: python -c "
+      '"import torch, safetensors.torch as s; '
+      f"w = torch.load('{found[0]}', weights_only=True); "
+      "s.save_file({k: v.clone() for k, v in w.items()}, "
+      f"'{WEIGHTS}', {{'format': 'pt'}})\""
+    )
+
+
+def open_folder(path: str) -> models.ModelFolder:
+  """Opens a folder; `_match` says what becomes of variables that BERT lacks."""
+  config_path = os.path.join(path, CONFIG)
+  settings = files.read_json(config_path)
+  config = to_bert_config(config_path, settings)
+  model_type = settings["model_type"]
+  stored = _open_shards(path)
+  models.check_layers(path, config, len(stored))
+  renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
+  current = {name: models.rename(name, renaming) for name in sorted(stored)}
+  found, unread = _match(path, config, current, model_type != "bert")
+  _check_tied(path, stored, current)
+  variables = _open_google_only(path)
+  for google, name in found.items():
+    is_kernel = google.endswith("/kernel") and google != name
+    variable = stored[name]
+    variables[google] = variable.transposed() if is_kernel else variable
+  if model_type == "distilbert":
+    # It has no segments: every one is the same, which zeros are.
+    shape = (config.type_vocab_size, config.hidden_size)
+    zeros = models.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
+    variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
+  labels = _read_labels(config_path, settings)
+  return models.ModelFolder(
+    models.make_weights(path, variables, unread),
+    (path,),
+    config,
+    problem=_read_problem(settings, labels),
+    labels=labels,
+    library="a Hugging Face folder",
+  )
+
+
+def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
+  """Opens a safetensors file; returns tensors by name, and its metadata."""
+  with _naming_damage(path):
+    file = safetensors.safe_open(remote.local_copy(path), "numpy")
+    slices = {name: file.get_slice(name) for name in file.keys()}
+  tensors = {}
+  for name, found in slices.items():
+    if not _DTYPES.fullmatch(dtype := found.get_dtype()):
+      raise ValueError(
+        f"{path}: {name!r:.80} holds {dtype}; expected F32, F16 or BF16: "
+        "convert it where the model is from"
+      )
+    load = functools.partial(_load, path, file, name)
+    tensors[name] = models.StoredVariable(load, tuple(found.get_shape()))
+  return tensors, file.metadata() or {}
+
+
+def _naming_damage(path: str):
+  # The package raises the last two at dtypes that numpy lacks.
+  errors = (safetensors.SafetensorError, AttributeError, TypeError)
+  return checkpoints.naming_damage(f"{path}: not readable", *errors)
+
+
+def _load(path: str, file: Any, name: str) -> np.ndarray:
+  """Reads a tensor; bfloat16 becomes float32, which changes no value."""
+  with _naming_damage(path):
+    value = file.get_tensor(name)
+  return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
+
+
+def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
+  """Returns the tensors of a folder by their names there."""
+  tensors = {}
+  shards = models.find_shards(folder, WEIGHTS, INDEX, ".safetensors")
+  for path, names in shards.items():
+    found, _ = _open_file(path)
+    if missing := sorted(set(names) - set(found)):
+      raise ValueError(
+        f"{path}: lacks {missing[0]!r:.80} ({len(missing)} in all), which "
+        f"{INDEX} places there"
+      )
+    tensors |= found
+  return tensors
+
+
+def _match(path, config, current, is_relative):
+  """Returns the stored names by Google's, and those that stay unread.
+
+  What BERT lacks keeps its name; with a relative of BERT it stays unread.
+  """
+  known = {_to_theirs(name): name for name in models.variables(config)}
+  copies = {_TIED_WEIGHT, _TIED_BIAS}
+  if _BIAS not in current.values():
+    copies.remove(_TIED_BIAS)
+    known[_TIED_BIAS] = known[_BIAS]
+  # A classifier on a dense layer that BERT lacks is not BERT's.
+  others = ("pre_classifier.", "sequence_summary.")
+  is_other = any(name.startswith(others) for name in current)
+  found, unread, unknown = {}, [], []
+  for name, theirs in current.items():
+    google = known.get(theirs)
+    if _IGNORED.fullmatch(name) or theirs in copies:
+      continue
+    if google is None and theirs.startswith("bert."):
+      unknown.append(name)
+    elif is_relative and (
+      google is None or (is_other and theirs.startswith("classifier."))
+    ):
+      unread.append(name)
+    elif google in found:
+      raise ValueError(
+        f"{path}: {found[google]} and {name} are the same variable"
+      )
+    else:
+      found[google or name] = name
+  models.refuse_unknown(path, unknown)
+  return found, unread
+
+
+def _check_tied(path, stored, current) -> None:
+  """Refuses output weights that are not the table of the word embeddings."""
+  names = {theirs: name for name, theirs in current.items()}
+  tied, table = names.get(_TIED_WEIGHT), names.get(_to_theirs(_TABLE))
+  if tied and table:
+    if not np.array_equal(stored[tied].load(), stored[table].load()):
+      raise ValueError(
+        f"{path}: {tied} is not the table of the word embeddings, as in BERT"
+      )
+
+
+def _open_google_only(folder: str) -> dict[str, models.StoredVariable]:
+  """Returns the variables that only Google's checkpoints have."""
+  path = os.path.join(folder, GOOGLE_ONLY)
+  if not files.exists(path):
+    return {}
+  variables, metadata = _open_file(path)
+  weights = os.path.join(folder, WEIGHTS)
+  found = files.exists(weights) and files.hash_file(weights)
+  if metadata.get(_BELONGS_TO) != found:
+    raise ValueError(
+      f"{path}: does not belong to the {WEIGHTS} beside it; move it away"
+    )
+  return variables
+
+
+def to_bert_config(
+  path: str, settings: Mapping[str, Any]
+) -> modeling.BertConfig:
+  """Makes the config of an encoder; a ValueError if it is not a BERT's."""
+  if "model_type" not in settings:
+    # Google's and Hugging Face's "gelu" differ: whose file it is must be said.
+    raise ValueError(
+      f'{path}: no model_type; add "model_type": "bert" if it is of a BERT'
+    )
+  model_type, fields = str(settings["model_type"]), dict(settings)
+  if model_type in _REFUSED:
+    raise ValueError(
+      f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"
+    )
+  if model_type in _RELATIVES:
+    fields["model_type"] = "bert"
+  if model_type == "distilbert":
+    renamed = _DISTILBERT_FIELDS
+    fields = {renamed.get(name, name): v for name, v in fields.items()}
+  if fields.get("embedding_size") == fields.get("hidden_size"):
+    fields.pop("embedding_size", None)
+  for name, expected in _SETTINGS.items():
+    if fields.get(name, expected) != expected:
+      raise ValueError(
+        f"{path}: {name} is {fields[name]!r:.80}; this BERT has {expected!r}"
+      )
+  name = fields.get("hidden_act", "gelu")
+  if not isinstance(name, str) or name not in _ACTIVATIONS:
+    raise ValueError(
+      f"{path}: hidden_act is {name!r:.80}; known of Hugging Face's: "
+      f"{', '.join(_ACTIVATIONS)}"
+    )
+  # The other fields are about training, generating text or naming labels.
+  kept = {n: value for n, value in fields.items() if n in _BERT_FIELDS}
+  kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
+  kept["hidden_act"] = _ACTIVATIONS[name]
+  epsilon = fields.get("layer_norm_eps", modeling.LAYER_NORM_EPSILON)
+  if epsilon != modeling.LAYER_NORM_EPSILON:
+    kept["layer_norm_eps"] = epsilon  # A field of BERT's variants.
+  try:
+    return encoder_table.make_config(kept)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{path}: {error}") from None
+
+
+def _read_problem(settings, labels: tuple[str, ...]) -> str | None:
+  names = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+  problem = names.get(str(settings.get("problem_type")))
+  if not problem and len(labels) > 1:  # As transformers takes it.
+    problem = "single_label"
+  classes = settings.get("architectures")
+  for name in classes if isinstance(classes, list) else ():
+    name = re.sub("^(DistilBert|Electra)", "Bert", str(name))
+    problem = _PROBLEMS.get(name, problem)
+  return problem
+
+
+def _read_labels(path: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+  """Returns the names of labels in a config.json; () if they are numbers."""
+  names = settings.get("id2label") or {}
+  try:
+    labels = tuple(str(names[str(number)]) for number in range(len(names)))
+  except (KeyError, TypeError):
+    raise ValueError(
+      f'{path}: id2label is {names!r:.80}; expected {{"0": "name", ...}}'
+    ) from None
+  is_default = all(x == f"LABEL_{number}" for number, x in enumerate(labels))
+  return () if is_default else labels
+
+
+def _write_file(path, tensors, metadata) -> None:
+  # The package writes the memory of an array, whatever its strides.
+  plain = {name: np.asarray(x, order="C") for name, x in tensors.items()}
+  try:
+    files.write_bytes(path, safetensors.numpy.save(plain, metadata))
+  except safetensors.SafetensorError as error:  # It has no such dtype.
+    raise ValueError(
+      f"{path}: {error}: pass the --head to keep; others are left out"
+    ) from None
+
+
+def write(folder: str, model: models.Model) -> list[str]:
+  """Writes all but the vocabulary; returns the names in GOOGLE_ONLY."""
+  config, values = model.config, model.values
+  known = models.variables(config, model.head)
+  # A BertModel by itself has no "bert." before its names.
+  prefix = "bert." if model.head == "encoder" else ""
+  tensors = {}
+  for name in known:
+    value = values[name].T if name.endswith("/kernel") else values[name]
+    tensors[_to_theirs(name).removeprefix(prefix)] = value
+  path = os.path.join(folder, WEIGHTS)
+  # transformers asks for the format before it reads.
+  _write_file(path, tensors, {"format": "pt"})
+  rest = {name: values[name] for name in sorted(set(values) - set(known))}
+  if rest:
+    belongs_to = {_BELONGS_TO: files.hash_file(path)}
+    _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
+  fields = json.loads(config.to_json_string())
+  contents = {
+    "architectures": [models.HEADS[model.head].architecture],
+    "model_type": "bert",
+    **{n: x for n, x in fields.items() if n in _BERT_FIELDS},
+    "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
+    "layer_norm_eps": encoder_table.layer_norm_epsilon(config),
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+    "dtype": values[_TABLE].dtype.name,
+    **_head_settings(model),
+  }
+  if "[PAD]" in model.vocabulary:
+    contents["pad_token_id"] = model.vocabulary.index("[PAD]")
+  files.write_json(os.path.join(folder, CONFIG), contents)
+  special = ("unk", "sep", "pad", "cls", "mask")
+  contents = {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": model.do_lower_case,
+    "model_max_length": config.max_position_embeddings,
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    **{f"{name}_token": f"[{name.upper()}]" for name in special},
+  }
+  files.write_json(os.path.join(folder, "tokenizer_config.json"), contents)
+  return list(rest)
+
+
+def _head_settings(model: models.Model) -> dict[str, Any]:
+  """Returns the fields of a config.json about the head."""
+  if "output_" not in models.HEADS[model.head].prefixes:
+    return {}
+  settings: dict[str, Any] = {"classifier_dropout": 0.1}  # As in heads.py.
+  count = len(model.values["output_bias"])
+  labels = model.labels or [f"LABEL_{number}" for number in range(count)]
+  if models.HEADS[model.head].has_labels:
+    settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
+    settings["label2id"] = {label: i for i, label in enumerate(labels)}
+  if model.problem in PROBLEM_TYPES:
+    settings["problem_type"] = PROBLEM_TYPES[model.problem]
+  return settings

@@ -1,0 +1,308 @@
+"""The vocabulary and the casing of a model's folder, whoever wrote it.
+
+Nothing here needs TensorFlow: programs read the casing before they import it.
+"""
+
+from collections.abc import Iterable
+import functools
+import os
+import tempfile
+from typing import Any
+
+from bert.data import files, progress
+from bert.vocabularies import vocabulary_table
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# From names of settings in tokenizer.json to those in tokenizer_config.json.
+_NORMALIZER = {
+  "lowercase": "do_lower_case",
+  "strip_accents": "strip_accents",
+  "handle_chinese_chars": "tokenize_chinese_chars",
+  "split_on_cjk": "tokenize_chinese_chars",  # KerasHub's.
+  "clean_text": "clean_text",
+  "max_input_chars_per_word": "max_input_chars_per_word",
+  "post_processor": "post_processor",
+}
+# The parts of a tokenizer.json that split text into words.
+_STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+# The settings that change tokens, as the original's tokenizer has them.
+_USUAL = {
+  "tokenize_chinese_chars": True,
+  "clean_text": True,
+  "max_input_chars_per_word": 100,  # 200 here: docs/features.md.
+  "post_processor": ["[CLS]", "A", "[SEP]"],
+  "do_basic_tokenize": True,
+  "never_split": [],
+  "word_tokenizer_type": "basic",
+  "subword_tokenizer_type": "wordpiece",
+  "padding_side": "right",
+  "truncation_side": "right",
+  **{f"{token[1:-1].lower()}_token": token for token in SPECIAL},
+}
+
+
+def read_run_settings(folder: str) -> dict[str, Any]:
+  """Returns the settings.json of the training that wrote a folder, if any."""
+  try:
+    return files.read_json_if_any(os.path.join(folder, "settings.json"))
+  except ValueError:  # It may be an editor's, unless the folder is a model's.
+    if files.exists(os.path.join(folder, "bert_config.json")):
+      raise
+    return {}
+
+
+def read_casing(folder: str) -> tuple[bool, str] | None:
+  """Returns the do_lower_case that a file in a folder states, and that file.
+
+  A ValueError if it asks for words that the original's tokenizer cannot make,
+  or if two files ask for different ones.
+  """
+  value = read_run_settings(folder).get("do_lower_case")
+  if isinstance(value, bool):
+    return value, os.path.join(folder, "settings.json")
+  found, is_keras_hub = _read_settings(folder)
+  path, _, value = found.get("do_lower_case", ("", "", None))
+  source, _, accents = found.get("strip_accents", ("", "", None))
+  if is_keras_hub and accents not in (None, value):  # KerasHub's default.
+    progress.note(
+      f"note: {source}: strip_accents is {accents}; here accents are stripped "
+      "if and only if text is lower-cased, as by the original"
+    )
+    del found["strip_accents"]
+  usual = {"strip_accents": True if value is None else value, **_USUAL}
+  for ours, expected in usual.items():
+    source, name, stated = found.get(ours, ("", "", None))
+    if isinstance(stated, dict):  # A token, and how spaces beside it are read.
+      stated = stated.get("content")
+    if stated not in (None, expected):
+      raise ValueError(
+        f"{source}: {name} is {stated}: unlike the original's tokenizer; "
+        "remove the setting to accept other tokens"
+      )
+  return (value, path) if isinstance(value, bool) else None
+
+
+def _read_settings(folder: str) -> tuple[dict[str, Any], bool]:
+  """Returns the settings of a tokenizer, and whether they are KerasHub's.
+
+  By the names of tokenizer_config.json these are files, names and values there.
+  A ValueError says that two files differ: a library reads one or the other.
+  """
+  paths = [
+    os.path.join(folder, name)
+    for name in ("tokenizer_config.json", "tokenizer.json")
+  ]
+  config, whole = map(files.read_json_if_any, paths)
+  # Folders of transformers 4 and before name the special tokens there, too.
+  path = os.path.join(folder, "special_tokens_map.json")
+  special = files.read_json_if_any(path)
+  found = {name: (path, name, value) for name, value in special.items()}
+  found |= {name: (paths[0], name, value) for name, value in config.items()}
+  is_keras_hub = "class_name" in whole
+  stated = whole.get("config") if is_keras_hub else _read_steps(paths[1], whole)
+  for name, ours in _NORMALIZER.items():
+    value = stated.get(name) if isinstance(stated, dict) else None
+    other = config.get(ours)
+    if value is None or value == other:
+      continue
+    if other is not None:
+      raise ValueError(
+        f"{paths[1]}: {name} is {value}, but {ours} is {other} in {paths[0]}: "
+        "correct the wrong one"
+      )
+    found[ours] = paths[1], name, value
+  return found, is_keras_hub
+
+
+def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
+  """Returns how Hugging Face's tokenizer.json changes text, by its own names.
+
+  A ValueError if it takes steps that BERT's tokenizer does not. Before them may
+  be Lowercase, which sentence-transformers adds at do_lower_case.
+  """
+  stated: dict[str, Any] = {}
+  for name, expected in _STEPS.items():
+    if name not in whole:
+      continue
+    try:
+      step = whole[name]
+      steps = step["normalizers"] if step["type"] == "Sequence" else [step]
+      lowers = steps[0]["type"] == "Lowercase"
+      *others, last = steps[1:] if lowers else steps
+      if others or last["type"] != expected:
+        raise ValueError
+    except (KeyError, TypeError, ValueError, IndexError):
+      raise ValueError(
+        f"{path}: {name} is {whole[name]!r:.80}; expected {expected}, the step "
+        "of BERT's tokenizer"
+      ) from None
+    stated |= last
+    if lowers and not last.get("lowercase"):  # It leaves the accents.
+      stated |= {
+        "lowercase": True,
+        "strip_accents": bool(last.get("strip_accents")),
+      }
+  if "post_processor" in whole:
+    stated["post_processor"] = _read_template(whole["post_processor"])
+  if isinstance(model := whole.get("model"), dict):
+    name = "max_input_chars_per_word"
+    stated[name] = model.get(name)
+  return stated
+
+
+def _read_template(step: Any) -> list[str] | str:
+  """Returns the names of what an input of one text consists of."""
+  try:
+    if step["type"] == "BertProcessing":
+      return [step["cls"][0], "A", step["sep"][0]]
+    return [part["id"] for item in step["single"] for part in item.values()]
+  except (KeyError, TypeError, AttributeError, IndexError):
+    return str(step)[:80]
+
+
+def read_tokens(path: str) -> list[str]:
+  """Reads a vocab.txt, one token a line; a ValueError if it is empty."""
+  tokens = list(files.read_lines(path))
+  if not any(tokens):
+    raise ValueError(f"{path}: empty; expected one token a line")
+  tokens[0] = tokens[0].removeprefix("\ufeff")
+  return tokens
+
+
+def read_vocabulary(folder: str) -> list[str]:
+  """Returns the tokens of vocab.txt or, without it, of tokenizer.json.
+
+  They are in the order of ids, with those added later; [] if there is neither
+  file. A ValueError if they are not those of a WordPiece vocabulary.
+  """
+  names = ("vocab.txt", "vocabulary.txt")  # The latter is KerasHub's.
+  paths = (os.path.join(folder, name) for name in names)
+  path = next(filter(files.exists, paths), None)
+  whole_path = os.path.join(folder, "tokenizer.json")
+  if not (path or files.exists(whole_path)):
+    return []
+  whole = files.read_json_if_any(whole_path)
+  added = _find_added(whole_path, whole)
+  if path:
+    vocabulary = _append(path, read_tokens(path), added)
+    _compare(path, vocabulary, whole_path, whole, added)
+  else:
+    vocabulary = _take_whole(whole_path, whole, added)
+  for number, token in enumerate(vocabulary):
+    if "\n" in token or "\r" in token:
+      raise ValueError(
+        f"{whole_path}: token {number} is {token!r:.80}: a vocabulary has one "
+        "token a line"
+      )
+  # Hugging Face's tokenizer keeps them whole.
+  if names := [token for token in added if token not in SPECIAL]:
+    progress.note(
+      f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
+      "split here if a text has them, as the original's tokenizer does"
+    )
+  return vocabulary
+
+
+def find_vocabulary(folders: Iterable[str]) -> str | None:
+  """Returns the vocabulary in the first folder that has one, if any has.
+
+  That of a folder with a tokenizer.json alone, as transformers 5 writes it, is
+  written as a vocab.txt, for the life of this process.
+  """
+  for folder in folders:
+    path = os.path.join(folder, "tokenizer.json")
+    if found := vocabulary_table.find([folder]):
+      return found
+    if files.exists(path) and "class_name" not in files.read_json(path):
+      return _write_whole(folder)
+  return None
+
+
+# One, which is deleted when the process ends.
+_copies = functools.cache(tempfile.TemporaryDirectory)
+
+
+@functools.cache
+def _write_whole(folder: str) -> str:
+  path = os.path.join(tempfile.mkdtemp(dir=_copies().name), "vocab.txt")
+  files.write_lines(path, read_vocabulary(folder))
+  return path
+
+
+def _compare(path, tokens, whole_path, whole, added) -> None:
+  """Refuses a vocab.txt and a tokenizer.json that differ in an id."""
+  if "model" not in whole:  # KerasHub's.
+    return
+  # Spaces at the ends of lines are read by some libraries, not by others; of
+  # lines that are the same, the last one counts.
+  ids = {token.strip(): id_ for id_, token in enumerate(tokens)}
+  others = enumerate(_take_whole(whole_path, whole, added))
+  theirs = {token.strip(): id_ for id_, token in others}
+  for token in (*ids, *theirs):
+    here, there = ids.get(token), theirs.get(token)
+    if here != there and not token.startswith(vocabulary_table.NO_TOKEN):
+      raise ValueError(
+        f"{path}: the id of {token!r:.80} is {_show(here)}, in {whole_path} "
+        f"{_show(there)}: remove the file that is not the model's"
+      )
+
+
+def _show(id_: int | None) -> str:
+  return "missing" if id_ is None else str(id_)
+
+
+def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
+  """Returns the tokens that Hugging Face's files add: their ids and files."""
+  path = os.path.join(os.path.dirname(whole_path), "added_tokens.json")
+  try:
+    listed = [(t["content"], t["id"]) for t in whole.get("added_tokens") or []]
+  except (KeyError, TypeError):
+    raise ValueError(
+      f"{whole_path}: added_tokens: expected objects with content and id"
+    ) from None
+  added = {}
+  alone = files.read_json_if_any(path).items()
+  for file, pairs in ((whole_path, listed), (path, alone)):
+    for token, id_ in pairs:
+      if not isinstance(token, str) or type(id_) is not int:
+        raise ValueError(
+          f"{file}: the id of {token!r:.80} is {id_!r:.80}; expected an integer"
+        )
+      added[token] = id_, file
+  return added
+
+
+def _append(path, tokens, added) -> list[str]:
+  """Returns the tokens of a file, and behind them those added later."""
+  behind = [(*x, token) for token, x in added.items() if x[0] >= len(tokens)]
+  for id_, source, token in sorted(behind):
+    if id_ != len(tokens):
+      raise ValueError(
+        f"{source}: the id of {token!r:.80} is {id_}; expected {len(tokens)}, "
+        f"the next one behind {path}: is that file whole?"
+      )
+    tokens.append(token)
+  return tokens
+
+
+def _take_whole(path, whole, added) -> list[str]:
+  """Returns the tokens of a tokenizer.json, with those added later."""
+  try:
+    model = whole["model"]
+    prefix = model.get("continuing_subword_prefix", "##")
+    if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
+      raise ValueError
+    tokens = {id_: token for token, id_ in model["vocab"].items()}
+    for token, (id_, _) in added.items():
+      tokens.setdefault(id_, token)
+    size = max(tokens) + 1
+    if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
+      raise ValueError
+    # An id without a token gets a name that no text has: it holds spaces.
+    name = vocabulary_table.NO_TOKEN
+    return [tokens.get(i, f"{name}{i}]") for i in range(size)]
+  except (KeyError, TypeError, ValueError, AttributeError):
+    raise ValueError(
+      f"{path}: does not hold the vocabulary of a BERT (of type WordPiece with "
+      "the prefix ##), or added tokens do not fit it"
+    ) from None

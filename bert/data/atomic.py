@@ -1,0 +1,223 @@
+"""Output files and folders that are complete or not there; locks on folders.
+
+They are written under a temporary name, synced to the disk, and renamed.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import re
+import shutil
+
+from bert.data import remote
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+
+
+@contextlib.contextmanager
+def replace_on_success(path: str) -> Iterator[str]:
+  """Gives a temporary name that becomes `path` if the body succeeds.
+
+  Yields the path of an empty file beside `path`, hidden so that no glob takes
+  it for an output; the body writes and closes it. Whatever stops the body, a
+  power cut included, `path` is complete or as it was before. Of two processes
+  that write one path at once, the last one wins; the next process that writes
+  `path` removes the remains of a killed one. An OSError says that `path` is a
+  folder or a device, or that the disk is full.
+  """
+  if remote.is_remote(path):
+    temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+    with _removing_remote(temporary, path):
+      remote.gfile().makedirs(os.path.dirname(path))
+      yield temporary
+      publish(temporary, path)
+    return
+  target = os.path.realpath(path)  # Keeps a symbolic link a link.
+  if path.endswith("/") or (
+    os.path.exists(target) and not os.path.isfile(target)
+  ):
+    raise OSError(f"{path}: cannot write, it is not a regular file")
+  os.makedirs(os.path.dirname(target), exist_ok=True)
+  with (
+    naming_full_disk(path),
+    _temporary(target, lambda path: open(path, "x").close()) as temporary,
+  ):
+    yield temporary
+    publish(temporary, target)
+
+
+@contextlib.contextmanager
+def naming_full_disk(path: str) -> Iterator[None]:
+  """Names a file or folder in the error of a disk without room for it."""
+  try:
+    yield
+  except OSError as error:
+    if error.errno in _NO_ROOM and error.filename is None:
+      raise OSError(f"{path}: {error.strerror}") from None
+    raise
+
+
+def publish(temporary: str, path: str) -> None:
+  """Renames a complete file; a power cut leaves the old or the new one."""
+  if remote.is_remote(path):
+    with remote.os_errors(path):
+      remote.gfile().rename(temporary, path, overwrite=True)
+    return
+  _sync(temporary)
+  os.replace(temporary, path)
+  _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+  """Waits until a local file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path or ".", os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _removing_remote(temporary: str, path: str) -> Iterator[None]:
+  """Removes what the body leaves of a temporary file or folder for a path."""
+  with remote.os_errors(path):
+    try:
+      yield
+    finally:
+      remote.remove_tree(temporary)
+
+
+@contextlib.contextmanager
+def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
+  """Gives temporary names for several files that appear almost together.
+
+  They are renamed one by one when all are on the disk: a kill in between, which
+  takes milliseconds, leaves some of them as they were. An OSError says that
+  another process is writing one of them.
+  """
+  with contextlib.ExitStack() as stack:
+    temporaries = [stack.enter_context(replace_on_success(p)) for p in paths]
+    for path in itertools.filterfalse(remote.is_remote, paths):
+      others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
+      for other in others:
+        with contextlib.suppress(FileNotFoundError), locked(other) as is_ours:
+          if is_ours is False:  # The files of two runs would be mixed.
+            raise OSError(
+              f"{path}: another process is writing it; wait or choose another"
+            )
+    yield temporaries
+    for path in itertools.filterfalse(remote.is_remote, temporaries):
+      _sync(path)
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+  """Gives a temporary folder that becomes `path`, if the body succeeds.
+
+  See `replace_on_success`. A local `path` may be an empty folder; an OSError
+  says that it is something else. A remote one is removed, with all in it,
+  before the new folder gets its name.
+  """
+  if remote.is_remote(path):
+    path = path.rstrip("/")
+    temporary = f"{path}.work"
+    with _removing_remote(temporary, path):
+      remote.remove_tree(temporary)  # A killed process's.
+      remote.gfile().makedirs(temporary)
+      yield temporary
+      remote.remove_tree(path)
+      remote.gfile().rename(temporary, path, overwrite=True)
+    return
+  path = os.path.realpath(path)  # A link to an empty folder stays one.
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with _temporary(path, os.mkdir) as temporary:
+    yield temporary
+    for folder, _, names in os.walk(temporary):
+      for name in names:
+        _sync(os.path.join(folder, name))
+      _sync(folder)
+    os.rename(temporary, path)
+    _sync(os.path.dirname(path))
+
+
+@contextlib.contextmanager
+def claim_folder(path: str) -> Iterator[None]:
+  """Makes a folder; an OSError if another process has claimed it."""
+  if remote.is_remote(path):
+    yield
+    return
+  os.makedirs(path, exist_ok=True)
+  with locked(path) as is_ours:
+    if is_ours is False:
+      raise OSError(
+        f"{path}: another process is writing to this folder; wait for its end "
+        "or choose another folder"
+      )
+    yield
+
+
+@contextlib.contextmanager
+def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
+  """Makes a hidden file or folder beside a path; removes it if it is left.
+
+  It is locked while the body runs; one without a lock is a killed process's.
+  """
+  for path in _find_temporaries(target):
+    # Another process may remove it first.
+    with contextlib.suppress(FileNotFoundError), locked(path) as is_ours:
+      if is_ours:
+        _remove(path)
+  folder, name = os.path.split(target)
+  with contextlib.ExitStack() as stack:
+    path = ""
+    while not os.path.exists(path):
+      path = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
+      make(path)
+      stack.callback(_remove, path)
+      # Before it is locked, another process may remove it.
+      with contextlib.suppress(FileNotFoundError):
+        stack.enter_context(locked(path))
+    yield path
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[bool | None]:
+  """Locks a local file or folder while the body runs; see `lock`."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    yield lock(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def lock(descriptor: int) -> bool | None:
+  """Locks an open file until it is closed; a kill closes it, too.
+
+  Returns whether no other process had locked it; None if locks are unknown
+  here. A file may have got another name, or none, before it was locked.
+  """
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
+  except BlockingIOError:
+    return False
+  except OSError:
+    return None
+
+
+def _find_temporaries(target: str) -> list[str]:
+  folder, name = os.path.split(target)
+  is_temporary = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
+  names = filter(is_temporary.fullmatch, os.listdir(folder or "."))
+  return [os.path.join(folder, name) for name in names]
+
+
+def _remove(path: str) -> None:
+  if os.path.isdir(path):
+    shutil.rmtree(path, ignore_errors=True)
+  else:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(path)

@@ -1,0 +1,374 @@
+"""Paths and text files: globs, lines of UTF-8, JSON, whole or not at all.
+
+A path such as `gs://...` is opened by TensorFlow.
+"""
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+import difflib
+import functools
+import glob
+import gzip
+import hashlib
+import io
+import itertools
+import json
+import lzma
+import os
+import re
+import stat
+import sys
+from typing import Any, BinaryIO
+import zlib
+
+from bert.data import atomic, progress, remote
+
+STANDARD_INPUT = "-"  # Its path, for `read_lines`.
+
+
+def expand_patterns(patterns: str, flag: str) -> list[str]:
+  """Returns the sorted matches of patterns; a ValueError if one has none."""
+  found = []
+  for pattern in filter(None, map(str.strip, patterns.split(","))):
+    matches = _glob(pattern)
+    if not matches:
+      raise ValueError(f"--{flag}: no file matches {pattern!r}")
+    found.extend(matches)
+  if not found:
+    raise ValueError(f"--{flag}: expected a file, a glob or a list of them")
+  return found
+
+
+def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
+  """Raises a ValueError if a program would write over its input."""
+  taken = set(map(os.path.realpath, inputs))
+  if output_file and os.path.realpath(output_file) in taken:
+    raise ValueError(f"--output_file={output_file} is an input")
+
+
+def _glob(pattern: str) -> list[str]:
+  if remote.is_remote(pattern):
+    with remote.os_errors(pattern):
+      # A killed process may have left temporary files of `atomic`.
+      is_part = re.compile(r"\.[0-9a-f]{8}\.tmp").search
+      return sorted(p for p in remote.gfile().glob(pattern) if not is_part(p))
+  # A file may have a name that reads as a glob: `notes[1].txt`.
+  matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
+  return sorted(match for match in matches if not os.path.isdir(match))
+
+
+# What a file of --data_dir may be called, by its purpose.
+SPLITS = {
+  "train": ["train"],
+  "eval": ["dev", "valid", "val"],
+  "predict": ["test"],
+}
+
+
+def find_one(
+  folder: str, names: Iterable[str], endings: Sequence[str]
+) -> str | None:
+  """Returns the file of such a name and ending, maybe .gz or .xz; or None."""
+  parts = itertools.product(names, endings, ("", ".gz", ".xz"))
+  paths = (os.path.join(folder, "".join(part)) for part in parts)
+  found = list(filter(exists, paths))
+  if len(found) > 1:
+    listing = " and ".join(map(os.path.basename, found))
+    raise ValueError(f"--data_dir={folder}: holds {listing}; keep one of them")
+  return found[0] if found else None
+
+
+@contextlib.contextmanager
+def open_bytes(path: str) -> Iterator[BinaryIO]:
+  """Opens a local or a remote file to read its bytes as they are."""
+  opener = remote.gfile().GFile if remote.is_remote(path) else open
+  with remote.os_errors(path), opener(path, "rb") as file:
+    yield file
+
+
+Opener = Callable[[str], contextlib.AbstractContextManager[BinaryIO]]
+
+
+def read_lines(
+  path: str, keeps_returns: bool = False, opener: Opener = open_bytes
+) -> Iterator[str]:
+  r"""Yields the lines of a UTF-8 text without their "\n"; see `read_raw_lines`.
+
+  Only "\n" ends a line: U+2028 or "\f" within one are text. Each "\r" is
+  dropped, as by TensorFlow's GFile, with which the original reads, unless kept.
+  A ValueError names the line of what is not UTF-8.
+  """
+  for number, line in enumerate(read_raw_lines(path, opener), 1):
+    try:
+      text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+      name = "standard input" if path == STANDARD_INPUT else path
+      fault = describe_encoding(error)
+      raise ValueError(f"{name}:{number}: {fault}") from None
+    text = text.removesuffix("\n")
+    yield text if keeps_returns else text.replace("\r", "")
+
+
+def describe_encoding(error: UnicodeDecodeError) -> str:
+  r"""Shows the bytes around what is not UTF-8, and says how to convert them.
+
+  All readers of text end their messages with it, after the place.
+  `tokenization.py`, which stands alone, has a copy.
+
+  >>> try: "un café".encode("latin1").decode()
+  ... except UnicodeDecodeError as error: describe_encoding(error)
+  "not UTF-8: b'un caf\\xe9'; convert it, of Latin-1 by iconv -f latin1 -t utf8"
+  """
+  content, name, code = error.object, "Latin-1", "latin1"
+  if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    name, code = "UTF-16", "utf16"
+  around = content[max(0, error.start - 20) : error.start + 20]
+  cure = f"convert it, of {name} by iconv -f {code} -t utf8"
+  return f"not UTF-8: {around!r}; {cure}"
+
+
+def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:
+  r"""Yields the lines of a file, with their "\n"; "-" is the standard input.
+
+  A name that ends in `.gz` or `.xz` is decompressed on the way, of which no
+  more than a line and the buffers are in memory.
+  """
+  if path == STANDARD_INPUT:
+    yield from sys.stdin.buffer
+    return
+  with opener(path) as file:
+    lines: Iterable[bytes] = file
+    if path.endswith(".gz"):
+      lines = gzip.open(file)
+    elif path.endswith(".xz"):
+      lines = _join_lines(_decompress_xz(file))
+    elif remote.is_remote(path):  # The lines of TensorFlow's GFile lack "\r".
+      lines = _join_lines(iter(lambda: file.read(1 << 18), b""))
+    try:
+      yield from lines
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
+      raise ValueError(f"{path}: damaged compressed file ({error})") from None
+
+
+def _decompress_xz(file: BinaryIO) -> Iterator[bytes]:
+  """Decompresses all streams of a file; `lzma.open` ignores junk behind one."""
+  decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+  for packed in iter(lambda: file.read(1 << 12), b""):
+    while packed:
+      if decompressor.eof:
+        packed = packed.lstrip(b"\0")  # Padding between streams.
+        if not packed:
+          break
+        decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+      yield decompressor.decompress(packed)
+      packed = decompressor.unused_data
+  if not decompressor.eof:
+    raise EOFError("its end is missing")
+
+
+def _join_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+  parts = []
+  for piece in pieces:
+    *ends, rest = piece.split(b"\n")
+    for end in ends:
+      yield b"".join([*parts, end, b"\n"])
+      parts = []
+    parts.append(rest)
+  if last := b"".join(parts):
+    yield last
+
+
+def hash_file(path: str, digest: Any = None) -> str:
+  """Returns the hash of a file's bytes in hexadecimal.
+
+  `digest` is a hash of hashlib that has taken what comes before; default:
+  SHA-256, of nothing.
+  """
+  digest = digest or hashlib.sha256()
+  with open_bytes(path) as file:
+    while block := file.read(1 << 20):
+      digest.update(block)
+  return digest.hexdigest()
+
+
+def known_size(paths: Sequence[str]) -> int | None:
+  """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
+  known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
+  return sum(map(os.path.getsize, paths)) if all(known) else None
+
+
+class Text:
+  """The lines of several files, which says how much of them has passed."""
+
+  def __init__(
+    self,
+    paths: list[str],
+    read: Callable[[str], Iterator[str]] = read_lines,
+  ):
+    self._paths, self._read, self._bytes = paths, read, 0
+    self._total_bytes = known_size(paths)
+
+  def lines(self) -> Iterator[str]:
+    """Yields the lines of all files in turn."""
+    for path in self._paths:
+      for line in self._read(path):
+        self._bytes += len(line.encode("utf-8")) + 1
+        yield line
+
+  def part_read(self) -> float | None:
+    """Returns the part that has passed, 0 to 1; None if that is unknown."""
+    return self._total_bytes and min(self._bytes / self._total_bytes, 1)
+
+
+def exists(path: str) -> bool:
+  """Returns whether a file or folder is there, local or remote."""
+  if not remote.is_remote(path):
+    return os.path.exists(path)
+  with remote.os_errors(path):
+    return remote.gfile().exists(path)
+
+
+def list_folder(path: str) -> list[str]:
+  """Returns the sorted names in a folder, local or remote; [] without one."""
+  if not remote.is_remote(path):
+    return sorted(os.listdir(path)) if os.path.isdir(path) else []
+  with remote.os_errors(path):
+    is_there = remote.gfile().isdir(path)
+    names = remote.gfile().listdir(path) if is_there else []
+    return sorted(name.rstrip("/") for name in names)
+
+
+def describe_missing(folder: str, inside: str = "") -> str:
+  """Says what is in a folder that was to hold more, and which one may be meant.
+
+  `inside` is about the name of a folder in it that may be meant.
+  """
+  if remote.is_remote(folder):
+    return "there" if exists(folder) else "no such folder"
+  state, parent, name = "it holds nothing", folder, inside
+  if not os.path.isdir(folder):
+    state = "no such folder"
+    parent, name = os.path.split(folder.rstrip("/"))
+  found = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
+  found = sorted(entry for entry in found if not entry.startswith("."))
+  if name is inside and found:
+    state = f"it holds {', '.join(found[:5])}{', ...' * (len(found) > 5)}"
+  # In any case, with and without hyphens.
+  plain = {re.sub(r"[\W_]", "", entry.lower()): entry for entry in found}
+  name = re.sub(r"[\W_]", "", name.lower())
+  for match in difflib.get_close_matches(name, plain, 1, cutoff=0.7):
+    state += f"; did you mean {os.path.join(parent, plain[match])}?"
+  return state
+
+
+def refuse_pipes(path: str) -> None:
+  """Raises a ValueError if a file or a folder's is a pipe, which may hang."""
+  paths = [path, *(glob.glob(f"{glob.escape(path)}/*"))]
+  for found in [] if remote.is_remote(path) else filter(os.path.exists, paths):
+    if stat.S_ISFIFO(os.stat(found).st_mode):
+      raise ValueError(f"{found}: a pipe; expected a file")
+
+
+def remove(path: str) -> None:
+  """Removes a file if it is there; an OSError if it is a folder."""
+  with remote.os_errors(path), contextlib.suppress(FileNotFoundError):
+    (remote.remove if remote.is_remote(path) else os.remove)(path)
+
+
+@contextlib.contextmanager
+def _open_new(path: str) -> Iterator[BinaryIO]:
+  with atomic.replace_on_success(path) as temp, open_for_writing(temp) as file:
+    yield file
+
+
+def write_bytes(path: str, content: bytes) -> None:
+  """Writes a small file whole or not at all; makes missing folders."""
+  with _open_new(path) as file:
+    file.write(content)
+
+
+def write_text(path: str, text: str) -> None:
+  """Writes a small UTF-8 file whole or not at all; makes missing folders."""
+  write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str, content: Any) -> None:
+  """Writes JSON, indented, whole or not at all."""
+  write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: str, kind: type = dict) -> Any:
+  """Reads a JSON object, or with kind=list a list; a ValueError for others."""
+  text = "\n".join(read_lines(path, keeps_returns=True)).removeprefix("\ufeff")
+  try:
+    content = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise ValueError(f"{path}: not a JSON file: {error}") from None
+  if not isinstance(content, kind):
+    named = "object" if kind is dict else "list"
+    raise ValueError(f"{path}: expected a JSON {named}")
+  return content
+
+
+def read_json_if_any(path: str) -> dict[str, Any]:
+  """Reads a JSON object; {} if there is no such file."""
+  return read_json(path) if exists(path) else {}
+
+
+def check_values(
+  values: Mapping[str, Any], allowed: Mapping[str, Sequence[Any]]
+) -> None:
+  """Raises a ValueError if a value is not allowed; NaN never is.
+
+  By name, `allowed` has types, ranges of integers, and single values.
+  """
+  for name, kinds in allowed.items():
+    value, shown = values.get(name), []
+    for kind in kinds:
+      if isinstance(kind, range):
+        shown.append(f"{kind.start} to {kind.stop - 1}")
+        fits = type(value) is int and value in kind
+      else:
+        shown.append(getattr(kind, "__name__", str(kind)))
+        fits = kind in (type(value), value)  # A bool is no int.
+      if fits and value == value:
+        break
+    else:
+      raise ValueError(
+        f"{name} is {value!r:.80}, expected {' or '.join(shown)}"
+      )
+
+
+def write_lines(path: str, lines: Iterable[str]) -> None:
+  """Writes lines of UTF-8, which may be many, whole or not at all."""
+  with open_lines(path) as write:
+    for line in lines:
+      write(line)
+
+
+@contextlib.contextmanager
+def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
+  """Gives a function that writes lines of UTF-8, whole or not at all.
+
+  Without a path it writes to the standard output, line by line; the program
+  ends with success if that is closed, as by `| head`.
+  """
+  if not path:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+      sys.stdout.reconfigure(encoding="utf-8")  # Whatever the locale.
+    try:
+      yield functools.partial(print, flush=True)
+    except BrokenPipeError:
+      progress.leave_closed_pipes()
+      sys.exit(0)
+    return
+  with _open_new(path) as file:
+    yield lambda line: file.write(f"{line}\n".encode())
+
+
+def open_for_writing(path: str) -> BinaryIO:
+  """Opens a local or a remote file to write bytes to it."""
+  if remote.is_remote(path):
+    return remote.gfile().GFile(path, "wb")
+  return open(path, "wb", buffering=1 << 18)

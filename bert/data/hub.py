@@ -1,0 +1,183 @@
+"""Models of the Hugging Face Hub, which are fetched into its client's cache.
+
+What is fetched cannot run code: numbers, vocabularies and JSON.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import re
+
+from bert.data import files, imports, label_files, text_vectors
+
+RECORD = "hub_model.json"  # In an output folder: the model its run began with.
+# Config, tokens, and how vectors or the answers of a trained model are made.
+_SMALL_FILES = [
+  *"config.json bert_config.json vocab.txt vocab.model vocab.words".split(),
+  *"encoder_bpe_40000.json vocab_40000.bpe tokenizer.json".split(),
+  *"tokenizer_config.json special_tokens_map.json added_tokens.json".split(),
+  *"labels.txt settings.json".split(),
+  *text_vectors.FILES,
+  "prediction.json",
+  label_files.LABEL_THRESHOLDS,
+  label_files.ANSWER_THRESHOLD,
+]
+# A repository is fetched with the first of these kinds that it has.
+_WEIGHTS = (
+  ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
+  # Google's. A star also stands for a slash, as in best/model.ckpt-9.index.
+  ("checkpoint", "*.index", "*.data-*-of-*", "best/checkpoint"),
+  ("params_shapes.json", "params_*.npy"),  # GPT-1's.
+)
+_NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
+_CACHED = r".*/models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})(?:/$)?"
+
+
+def name_of(path: str) -> str:
+  """Returns a path, if it is in the cache with owner/name@commit for that."""
+  return re.sub(_CACHED, r"\1/\2@\3", path)
+
+
+def is_name(path: str) -> bool:
+  """Returns whether a path that is not there may be a model of the Hub."""
+  return _NAME.fullmatch(path) is not None
+
+
+def find(path: str, flag: str = "") -> str:
+  """Returns a path, or the folder in the cache of owner/name@revision.
+
+  A file, a folder or a checkpoint of that name comes first. A ValueError, which
+  begins with the flag, if the model cannot be fetched or is not a BERT.
+  """
+  match = _NAME.fullmatch(path)
+  if not match or files.exists(path) or files.exists(f"{path}.index"):
+    return path
+  imports.load("huggingface_hub", f"{path}, which is no folder here")
+  from huggingface_hub import errors  # Slow.
+
+  logging.getLogger("httpx2").setLevel(logging.WARNING)  # Else absl shows it.
+  try:
+    return _fetch(*match.groups())
+  # The client asserts that an answer names the commit of a revision.
+  except (OSError, errors.HTTPError, ValueError, AssertionError) as error:
+    fault = _describe(error, path, match[1])
+    raise ValueError(f"{flag}{path}: {fault}") from None
+
+
+def _fetch(repository: str, revision: str | None) -> str:
+  """Returns the folder in the cache; fetches what it lacks."""
+  import huggingface_hub
+  from huggingface_hub import utils
+
+  # Nothing is shown of what is in the cache, and nothing in log files.
+  bar = functools.partial(utils.tqdm, delay=1, disable=None)
+  fetch = functools.partial(
+    huggingface_hub.snapshot_download, repository, tqdm_class=bar
+  )
+  folder = fetch(revision=revision, allow_patterns=_SMALL_FILES)
+  _check_hashes(folder, _SMALL_FILES)
+  config = files.read_json_if_any(os.path.join(folder, "config.json"))
+  model_type = config.get("model_type", "bert")
+  if model_type not in ("bert", "distilbert", "electra"):
+    raise ValueError(
+      f"model_type is {model_type!r:.80}: not a BERT, but a model for "
+      "transformers.AutoModel.from_pretrained"
+    )
+  for names in _WEIGHTS:
+    commit = os.path.basename(folder)
+    fetch(revision=commit, allow_patterns=[*_SMALL_FILES, *names])
+    if _check_hashes(folder, names):
+      return folder
+  raise ValueError(
+    "no model.safetensors there, and pickles are not fetched, for they can run "
+    "code: a revision may have one, such as @refs/pr/1"
+  )
+
+
+def _check_hashes(folder: str, patterns: Sequence[str]) -> bool:
+  """Compares what patterns fetched with its hashes; returns whether any was."""
+  from huggingface_hub import utils
+
+  paths = [
+    os.path.relpath(os.path.join(parent, name), folder)
+    for parent, _, names in os.walk(folder)
+    for name in names
+  ]
+  # The client matches with this function, too: a star differs from a glob's.
+  found = list(utils.filter_repo_objects(paths, allow_patterns=patterns))
+  for name in found:
+    _check_hash(folder, name)
+  return bool(found)
+
+
+def _check_hash(folder: str, name: str) -> None:
+  """Removes a file if it does not have the hash that names it in the cache.
+
+  git LFS names it by its SHA-256, git by the SHA-1 of a header and the file. A
+  file `checked/<hash>` says of what size and time it was when it was compared,
+  so that each is compared once, and one that a killed process fetched is, too.
+  In a cache that cannot be written all are compared each time; in one without
+  links, files have no hashes to compare.
+  """
+  path = os.path.join(folder, name)
+  if not os.path.islink(path):
+    return
+  blob = os.path.normpath(
+    os.path.join(os.path.dirname(path), os.readlink(path))
+  )
+  blobs, expected = os.path.split(blob)
+  size, time = os.stat(blob).st_size, os.stat(blob).st_mtime_ns
+  if re.fullmatch("[0-9a-f]{64}", expected):
+    digest = hashlib.sha256()
+  elif re.fullmatch("[0-9a-f]{40}", expected):
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+  else:
+    return
+  record = os.path.join(os.path.dirname(blobs), "checked", expected)
+  state = f"{size} {time}"
+  if files.exists(record) and [*files.read_lines(record)] == [state]:
+    return
+  if files.hash_file(blob, digest) == expected:
+    with contextlib.suppress(OSError):
+      files.write_text(record, state)
+    return
+  remains = "removed"
+  try:
+    for damaged in {path, blob, os.path.realpath(blob)}:
+      os.remove(damaged)
+  except OSError:
+    remains = f"to be removed: {blob}"
+  raise ValueError(
+    f"{name} came without its hash, {expected}, and is {remains}: it was "
+    "damaged on the way; try again"
+  )
+
+
+def _describe(error: Exception, path: str, repository: str) -> str:
+  """Says in a line why a model cannot be fetched, and the cure."""
+  from huggingface_hub import constants, errors
+
+  page = f"{constants.ENDPOINT}/{repository}"
+  if isinstance(error, errors.GatedRepoError):
+    return f"gated: accept its terms at {page}, then `hf auth login`"
+  if isinstance(error, errors.RepositoryNotFoundError):
+    local = files.describe_missing(path)
+    return f"{local}; nor is {page} there, or only after `hf auth login`"
+  if isinstance(error, errors.LocalEntryNotFoundError):
+    response = getattr(error.__cause__, "response", None)
+    state = "cannot be reached"
+    if response is not None:
+      state = f"answers with HTTP {response.status_code}"
+    return (
+      f"no such folder; nor is it whole in the cache {constants.HF_HUB_CACHE}, "
+      f"and {page} {state}: pass a local folder; or fetch it "
+      f"elsewhere with `hf download {repository} --local-dir=FOLDER`"
+    )
+  if isinstance(error, AssertionError):
+    return f"{page} does not say which commit the revision is: {error}"
+  # The client's cure is an argument of its own.
+  message, *_ = str(error).split(" Please retry with `force_download")
+  return " ".join(message.split())

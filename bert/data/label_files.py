@@ -1,0 +1,133 @@
+"""Files of labels, and of thresholds that were tuned for certain weights.
+
+Labels stand one a line, in the order of the outputs of a head. Thresholds are
+{"weights": a checksum, "thresholds": {name: number}}.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import os
+from typing import NamedTuple
+
+from bert.data import files, progress, tables
+
+LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
+ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
+
+
+def write(path: str, labels: Sequence[str]) -> None:
+  """Writes labels, one a line; a ValueError if `read` would not return them."""
+  written = set()
+  for label in labels:
+    is_line = label and label == label.strip() and not set(label) & set("\r\n")
+    fault = f"{path}: cannot hold the label {label[:99]!r}"
+    if not is_line or label.startswith("\ufeff"):
+      raise ValueError(f"{fault}: expected a line, without space around it")
+    if label in written:
+      raise ValueError(f"{fault} twice")
+    written.add(label)
+  files.write_lines(path, labels)
+
+
+def read(path: str) -> list[str]:
+  """Reads labels, one a line, in the order of their numbers."""
+  lines = {}
+  for number, line in enumerate(files.read_lines(path), 1):
+    label = (line.removeprefix("\ufeff") if number == 1 else line).strip()
+    if not label:
+      raise ValueError(f"{path}:{number}: a blank line; expected a label")
+    if label in lines:
+      place = f"{path}:{number}: the label {label[:99]!r}"
+      raise ValueError(f"{place} is on line {lines[label]} too")
+    lines[label] = number
+  if not lines:
+    raise ValueError(f"{path}: holds no label; expected one a line")
+  return list(lines)
+
+
+def choose(
+  path: str,
+  labels: Sequence[str],
+  *,
+  origin: str,
+  head: Sequence[str] = (),
+  is_ordered: bool = False,
+  flag: str = "",
+) -> tuple[str, ...]:
+  """Returns the labels of a run, in the order of the outputs of its model.
+
+  They are those of an earlier run at `path`, else those given, in the order of
+  the head that training starts from, else that head's; a ValueError if none is
+  known, or they differ. If the user gave their order, it `is_ordered`: no other
+  will do. Messages name the `origin` of labels, and a `flag` that gives some.
+  """
+  arrange = tuple if is_ordered else sorted
+  if files.exists(path):
+    known = read(path)
+    if labels and arrange(labels) != arrange(known):
+      raise ValueError(
+        f"{path} has the labels {tables.list_names(known)}; {origin} are "
+        f"{tables.list_names(labels)}: use another --output_dir"
+      )
+    return tuple(known)
+  labels, head = tuple(labels or head), tuple(head)
+  if not labels:
+    raise ValueError(
+      f"no {path} and no training file: the labels are unknown; pass "
+      f"{flag and f'{flag}, or '}the --output_dir of a training, or "
+      "--init_checkpoint with one"
+    )
+  if not head or labels == head:
+    return labels
+  if arrange(labels) != arrange(head):
+    raise ValueError(
+      f"--init_checkpoint has a head for the labels {tables.list_names(head)}; "
+      f"those of this task are {tables.list_names(labels)}: start from a "
+      "checkpoint without a head"
+    )
+  print(f"labels in the order of --init_checkpoint: {', '.join(head)}")
+  return head
+
+
+class Tuned(NamedTuple):
+  """The thresholds of a file, in the order in which they were asked for."""
+
+  path: str
+  values: list[float]
+
+
+def write_thresholds(
+  path: str, weights: str, values: Mapping[str, float]
+) -> None:
+  """Writes thresholds, tuned for the weights of this checksum."""
+  files.write_json(path, {"weights": weights, "thresholds": values})
+  print(f"wrote {path}")
+
+
+def read_thresholds(
+  folders: Iterable[str],
+  file_name: str,
+  names: Sequence[str],
+  identify_weights: Callable[[], str],
+) -> Tuned | None:
+  """Reads the first file that was tuned for the weights; None without one.
+
+  A line on standard error says which other file is not used. A ValueError names
+  one that does not hold a number for each name.
+  """
+  paths = [os.path.join(folder, file_name) for folder in dict.fromkeys(folders)]
+  for path in filter(files.exists, paths):
+    content = files.read_json(path)
+    found = content.get("thresholds")
+    found = found if isinstance(found, dict) else {}
+    values = [found.get(name) for name in names]
+    # A bool is no number, and nothing exceeds NaN.
+    if not all(type(v) in (int, float) and not math.isnan(v) for v in values):
+      raise ValueError(
+        f"{path}: expected thresholds with a number for each of "
+        f"{', '.join(names)}; delete it and evaluate again"
+      )
+    if content.get("weights") == identify_weights():
+      return Tuned(path, values)
+    progress.note(f"note: {path} was tuned for other weights and is not used")
+  return None

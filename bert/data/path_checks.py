@@ -1,0 +1,105 @@
+"""Whether what flags name can be read and written, before any work begins.
+
+Remote paths are left out: asking for them needs TensorFlow.
+"""
+
+from collections.abc import Callable
+import glob
+import os
+
+from bert.data import files, hub, remote
+
+
+def check(flag: str, kind: str, value: str) -> None:
+  """Raises a ValueError, which names the flag, if a path cannot be used.
+
+  Args:
+    flag: its name, without hyphens.
+    kind: a key of `_FAULTS`, which says what the flag names.
+    value: of the flag; may be a list, separated by commas, of several kinds.
+  """
+  if not remote.is_remote(value):
+    if fault := _FAULTS[kind](flag, value):
+      raise ValueError(f"--{flag}={value}: {fault}")
+
+
+def _of_files(flag: str, patterns: str) -> str:
+  for path in files.expand_patterns(patterns, flag):  # A ValueError if none.
+    if fault := _of_file(flag, path):
+      return f"{path}: {fault}"
+  return ""
+
+
+def _of_input(flag: str, patterns: str) -> str:
+  return "" if patterns == files.STANDARD_INPUT else _of_files(flag, patterns)
+
+
+def _of_file(flag: str, path: str) -> str:
+  if not os.path.exists(path):
+    missing = files.describe_missing(path)
+    return missing.replace("no such folder", "no such file", 1)
+  if os.path.isdir(path):
+    return "a folder; expected a file"
+  return "" if os.access(path, os.R_OK) else "it may not be read"
+
+
+def _of_folder(flag: str, path: str) -> str:
+  if not os.path.exists(path):
+    return files.describe_missing(path)
+  return "" if os.path.isdir(path) else "a file; expected a folder"
+
+
+def _of_checkpoint(flag: str, path: str) -> str:
+  """Looks for a folder, a file, or the files of which it is the prefix."""
+  prefix = glob.escape(path)
+  if os.path.exists(path) or os.path.exists(f"{path}.index"):
+    return ""
+  is_old = glob.glob(f"{prefix}-?????-of-?????")  # TensorFlow's first format.
+  return "" if is_old else f"no checkpoint there (no {path}.index)"
+
+
+def _of_model(flag: str, path: str) -> str:
+  """Leaves names of the Hub to the fetch, which asks for them once."""
+  is_there = hub.is_name(path) or not _of_checkpoint(flag, path)
+  return "" if is_there else files.describe_missing(path)
+
+
+def _of_new_files(flag: str, names: str) -> str:
+  for path in filter(None, map(str.strip, names.split(","))):
+    if os.path.isdir(path):
+      return f"{path} is a folder; expected the name of a file"
+    if fault := _find_obstacle(path):
+      return fault
+  return ""
+
+
+def _of_new_folder(flag: str, path: str) -> str:
+  if os.path.exists(path) and not os.path.isdir(path):
+    return "not a folder"
+  return _find_obstacle(path)
+
+
+def _find_obstacle(path: str) -> str:
+  """Says why a path and its missing folders cannot be made; "" if they can."""
+  if os.path.exists(path):
+    return ""  # A file is replaced; what is done to a folder depends on it.
+  folder = os.path.dirname(os.path.abspath(path))
+  while not os.path.exists(folder):
+    folder = os.path.dirname(folder)
+  if not os.path.isdir(folder):
+    return f"{folder} is a file, not a folder"
+  can_write = os.access(folder, os.W_OK | os.X_OK)
+  return "" if can_write else f"{folder} may not be written to"
+
+
+# What a flag may name, and what says why it cannot be used, or "".
+_FAULTS: dict[str, Callable[[str, str], str]] = {
+  "file": _of_file,
+  "files": _of_files,  # Patterns, separated by commas.
+  "input": _of_input,  # The same, or - for the standard input.
+  "folder": _of_folder,
+  "checkpoint": _of_checkpoint,
+  "model": _of_model,  # A folder, a checkpoint, or a name of the Hub.
+  "new_files": _of_new_files,  # Names, separated by commas.
+  "new_folder": _of_new_folder,  # New, or to be added to.
+}

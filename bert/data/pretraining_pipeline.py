@@ -1,0 +1,208 @@
+"""Makes pre-training records on Apache Beam, with any of its runners.
+
+One worker cuts the text into blocks of documents, all workers make records of
+blocks, and Beam's sink writes them to files. No other file imports Beam, which
+comes from requirements/beam.txt.
+"""
+
+import builtins
+from collections.abc import Iterator
+import contextlib
+import functools
+import itertools
+import logging
+import os
+import re
+import uuid
+
+from bert.data import files, pretraining_data, remote
+
+# Beam says at every import that parts of Google's cloud are missing.
+logging.disable(logging.WARNING)
+try:
+  import apache_beam as beam
+  from apache_beam.io import filesystem, filesystems, tfrecordio
+  from apache_beam.options import pipeline_options
+  from apache_beam.runners import runner as runners
+  from apache_beam.runners.portability.fn_api_runner import fn_runner
+except ImportError as error:
+  raise ImportError(
+    f"Apache Beam is missing: pip install -r requirements/beam.txt ({error})"
+  ) from None
+finally:
+  logging.disable(logging.NOTSET)
+
+_COUNTERS = "pretraining_data"  # The namespace of Beam's counters.
+
+
+def make_records(
+  make_block: pretraining_data.BlockMaker,
+  inputs: list[str],
+  outputs: list[str],
+  compress: bool,
+  arguments: list[str],
+) -> tuple[pretraining_data.Statistics, int]:
+  """Makes records of text files; returns counts of the text and of records.
+
+  Each output receives a share of the records, as GZIP if `compress`; they
+  appear if all of it succeeds. `arguments` are Beam's flags: a ValueError names
+  one that Beam does not know. An OSError says which file cannot be read or
+  written, or that the pipeline failed.
+  """
+  options = _parse(arguments)
+  outputs = list(map(_absolute, outputs))
+  for folder in filter(os.path.isdir, outputs):
+    raise OSError(f"{folder}: cannot write, it is a folder")
+  types = filesystem.CompressionTypes
+  with _working_folder(outputs[0]) as folder:
+    prefix = f"{folder}/records"
+    sink = tfrecordio.WriteToTFRecord(
+      prefix,
+      num_shards=len(outputs),
+      compression_type=types.GZIP if compress else types.UNCOMPRESSED,
+    )
+    pipeline = beam.Pipeline(_make_runner(options), options)
+    _ = (
+      pipeline
+      | "Text" >> beam.Create([list(map(_absolute, inputs))])
+      | "CutText"
+      >> beam.FlatMap(_cut_text, make_block.settings.documents_per_block)
+      | "ShareOut" >> beam.Reshuffle()
+      | "MakeRecords" >> beam.FlatMap(_make_records, make_block)
+      | "WriteFiles" >> sink
+    )
+    outcome = _read_counters(_run(pipeline), make_block.settings)
+    for number, output in enumerate(outputs):
+      _replace(f"{prefix}-{number:05}-of-{len(outputs):05}", output)
+  return outcome
+
+
+def _absolute(path: str) -> str:
+  """Returns a path that does not depend on the folder a worker runs in."""
+  return path if remote.is_remote(path) else os.path.abspath(path)
+
+
+def _cut_text(
+  inputs: list[str], documents_per_block: int
+) -> Iterator[tuple[int, list[list[str]]]]:
+  """Yields the numbered blocks of a text's documents."""
+  opener = functools.partial(
+    filesystems.FileSystems.open,
+    compression_type=filesystem.CompressionTypes.UNCOMPRESSED,
+  )
+  lines = (line for p in inputs for line in files.read_lines(p, opener=opener))
+  documents = pretraining_data.read_documents(lines)
+  blocks = pretraining_data.cut_blocks(documents, documents_per_block)
+  yield from enumerate(map(list, blocks))
+
+
+def _make_records(task, make_block) -> list[bytes]:
+  """Makes the records of a block, and counts."""
+  made = make_block(task)
+  counts = {**made.statistics._asdict(), "records": len(made.records)}
+  for name, count in counts.items():
+    beam.metrics.Metrics.counter(_COUNTERS, name).inc(count)
+  return made.records
+
+
+def _read_counters(result, settings) -> tuple[pretraining_data.Statistics, int]:
+  of_ours = beam.metrics.MetricsFilter().with_namespace(_COUNTERS)
+  counters = result.metrics().query(of_ours)["counters"]
+  counts = {c.key.metric.name: c.result or 0 for c in counters}
+  records = counts.pop("records", 0)
+  names = pretraining_data.Statistics._fields
+  statistics = pretraining_data.Statistics(*(counts.get(n, 0) for n in names))
+  return pretraining_data.add_up([statistics], settings), records
+
+
+@contextlib.contextmanager
+def _working_folder(path: str) -> Iterator[str]:
+  """Makes a folder beside a path; removes it."""
+  folder = f"{path}.{uuid.uuid4().hex}.work"
+  filesystems.FileSystems.mkdirs(folder)
+  try:
+    yield folder
+  finally:
+    # An object store has no empty folder.
+    with contextlib.suppress(filesystem.BeamIOError):
+      filesystems.FileSystems.delete([folder])
+
+
+def _replace(path: str, target: str) -> None:
+  """Renames a file, on HDFS to a name that must be free."""
+  folder = os.path.dirname(target)
+  if not filesystems.FileSystems.exists(folder):
+    filesystems.FileSystems.mkdirs(folder)
+  if remote.is_remote(target) and filesystems.FileSystems.exists(target):
+    filesystems.FileSystems.delete([target])
+  filesystems.FileSystems.rename([path], [target])
+
+
+def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
+  """Parses Beam's flags; behind "--" are those that only a job server knows."""
+  flags = list(itertools.takewhile("--".__ne__, arguments))
+  parser = _Parser(allow_abbrev=False)
+  for options in pipeline_options.PipelineOptions.__subclasses__():
+    options._add_argparse_args(parser)
+  _, unknown = parser.parse_known_args(flags)
+  if unknown:
+    raise ValueError(
+      f"{unknown[0]!r} is no flag of this program (see --help) or Apache Beam; "
+      "flags of a job server go behind a lone --"
+    )
+  return pipeline_options.PipelineOptions(flags + arguments[len(flags) + 1 :])
+
+
+class _Parser(pipeline_options._BeamArgumentParser):
+  """Raises an error where Beam's parser prints hundreds of lines and exits."""
+
+  def error(self, message):
+    raise ValueError(f"Apache Beam: {message}")
+
+
+def _make_runner(options) -> runners.PipelineRunner | None:
+  """Makes this machine's runner; returns None if a flag names another one."""
+  logger = logging.getLogger("apache_beam")
+  if options.view_as(pipeline_options.StandardOptions).runner:
+    logger.setLevel(logging.INFO)  # How the job is doing, and where.
+    return None
+  logger.setLevel(logging.CRITICAL)  # It logs its own errors.
+  direct = options.view_as(pipeline_options.DirectOptions)
+  workers = direct.direct_num_workers
+  if workers != 1 and direct.direct_running_mode == "in_memory":
+    raise ValueError(
+      f"--direct_num_workers={workers} needs --direct_running_mode; or use "
+      f"create_pretraining_data.py --num_processes={workers}"
+    )
+  return fn_runner.FnApiRunner()  # Beam's default tries to download another.
+
+
+def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
+  """Runs a pipeline to its end; an interrupted one is cancelled."""
+  try:
+    result = pipeline.run()
+  except Exception as error:
+    raise _shorten(error) from error
+  try:
+    state = result.wait_until_finish()
+  except KeyboardInterrupt:
+    result.cancel()
+    raise
+  if state != runners.PipelineState.DONE:
+    raise OSError(f"Apache Beam: the pipeline ended as {state}")
+  return result
+
+
+def _shorten(error: Exception) -> BaseException:
+  """Returns the error of a step in one line."""
+  message = re.sub(r" \[while running '[^']*'\]", "", str(error)).strip()
+  if isinstance(error, ValueError | OSError):
+    return type(error)(message)
+  if message.startswith("KeyboardInterrupt"):
+    return KeyboardInterrupt()
+  # Other processes send a traceback, whose last line has the error.
+  name, _, reason = message.rpartition("\n")[2].partition(": ")
+  kind = getattr(builtins, name, None)
+  if isinstance(kind, type) and issubclass(kind, ValueError | OSError):
+    return kind(reason)
+  return error

@@ -1,0 +1,422 @@
+"""Rows of TSV, CSV and JSON Lines files, and the line on which each begins.
+
+Files to read may be compressed and of any size: no more than a row is in
+memory. An error is a ValueError that begins with `path:line`, or with the path
+of a compressed file that is damaged.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import csv
+import itertools
+import json
+import re
+from typing import Any, NamedTuple
+
+from bert.data import files, progress
+
+Column = str | int  # By its name, or by its number from 0; -1 is the last.
+
+# A cell may be a book. A quote that is never closed ends here at the latest.
+_LONGEST_CELL = 1 << 24
+_FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
+_FORMATS |= {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl"}
+_MOST_COMMENTS = 100  # Rows that begin with # and are searched for others.
+_NAMES_SHOWN = 20
+PLACES_SHOWN = 3  # Rows with the same fault in a message.
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# By the beginning of the message of csv.Error; "" is of all others.
+_CSV_FAULTS = {
+  "unexpected end": 'the quote (") that opens a cell is never closed',
+  "field larger": f"a cell of more than {_LONGEST_CELL} characters; is the "
+  "quote that opens it never closed?",
+  "new-line": "a carriage return in the middle of a line, outside of quotes",
+  "": 'text after a closing quote; a quote within a cell is written ""',
+}
+
+
+class Row(NamedTuple):
+  """A row of a file, or some of its cells."""
+
+  location: str  # "path:line", the line on which it begins.
+  cells: Any  # A list; a dict if the file is JSON Lines.
+
+
+class Number(str):
+  """A number of a JSON file, with the spelling of the file."""
+
+
+# Programs that write NaN into JSON, as pandas, mean that there is no value.
+_DECODER = json.JSONDecoder(
+  parse_float=Number, parse_int=Number, parse_constant=lambda name: None
+)
+
+
+def find_format(path: str) -> str:
+  """Returns "tsv", "csv" or "jsonl", by the name of the file.
+
+  A file called .json is JSON Lines; SQuAD's, which are not, are `squad`'s.
+
+  >>> find_format("train.csv.gz"), find_format("messages.txt")
+  ('csv', 'tsv')
+  """
+  name = path.removesuffix(".gz").removesuffix(".xz").lower()
+  for ending, format in _FORMATS.items():
+    if name.endswith(ending):
+      return format
+  raise ValueError(
+    f"{path}: expected a name that ends in {', '.join(_FORMATS)}, with or"
+    " without .gz or .xz after it"
+  )
+
+
+def read_rows(path: str) -> Iterator[Row]:
+  r"""Yields the rows of a UTF-8 file, plain, .gz or .xz, with its header.
+
+  Blank rows are left out, and so are a byte-order mark, the "\r" before the end
+  of a line and, in TSV, any other. In TSV a quote is a quote. Cells are
+  strings; those of JSON Lines values by their keys, NaN as null. A ValueError
+  if comments, which no table has, stand where the first row tells the columns.
+  """
+  format = find_format(path)
+  if format == "jsonl":
+    return _read_json_lines(path)
+  return _refuse_comments((_read_csv if format == "csv" else _read_tsv)(path))
+
+
+def _refuse_comments(rows: Iterator[Row]) -> Iterator[Row]:
+  """Passes on rows, unless the first begins with # and has fewer cells."""
+  head = []
+  for row in itertools.islice(rows, _MOST_COMMENTS):
+    head.append(row)
+    if not row.cells[0].startswith("#"):
+      break
+  if head and len(head[0].cells) < len(head[-1].cells):
+    number = head[-1].location.rpartition(":")[2]
+    raise ValueError(
+      f"{head[0].location}: a comment, {shorten(head[0].cells[0])!r}? The row "
+      f"in line {number} has {len(head[-1].cells)} columns: remove such lines"
+    )
+  yield from itertools.chain(head, rows)
+
+
+def _read_lines(path: str) -> Iterator[tuple[str, str]]:
+  for number, line in enumerate(files.read_lines(path, True), 1):
+    location = f"{path}:{number}"
+    if "\0" in line:
+      raise ValueError(
+        f"{location}: a NUL byte; expected text in UTF-8 (is it UTF-16?)"
+      )
+    yield location, line.removeprefix("\ufeff") if number == 1 else line
+
+
+def _read_tsv(path: str) -> Iterator[Row]:
+  for location, line in _read_lines(path):
+    if line.strip():
+      yield Row(location, line.replace("\r", "").split("\t"))
+
+
+def _read_csv(path: str) -> Iterator[Row]:
+  return parse_csv(path, (line for _, line in _read_lines(path)))
+
+
+def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
+  """Yields the filled rows of CSV, given by its lines without their "\\n"."""
+  csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
+  of_row = []  # Its lines.
+
+  def read_lines():
+    for line in lines:
+      of_row.append(f"{line}\n")
+      yield of_row[-1]
+
+  reader = csv.reader(read_lines(), strict=True)
+  while True:
+    location = f"{path}:{reader.line_num + 1}"
+    of_row.clear()
+    try:
+      cells = next(reader, None)
+    except csv.Error as error:
+      beginning = next(filter(str(error).startswith, _CSV_FAULTS))
+      raise ValueError(f"{location}: {_CSV_FAULTS[beginning]}") from None
+    if cells is None:
+      return
+    if _has_space_before_quote(cells, of_row):
+      raise ValueError(
+        f'{location}: a space before the quote (") that opens a cell; remove it'
+      )
+    if _is_filled(cells):
+      yield Row(location, cells)
+
+
+def _has_space_before_quote(cells: list[str], lines: list[str]) -> bool:
+  """Returns whether a cell would be another one without spaces before it."""
+  found = [n for n, cell in enumerate(cells) if re.match(' +"', cell)]
+  if not found:
+    return False
+  try:
+    [others] = csv.reader(lines, skipinitialspace=True, strict=True)
+  except (csv.Error, ValueError):  # It has the quotes of other cells.
+    return True
+  return any(others[n : n + 1] != [cells[n]] for n in found)
+
+
+def _is_filled(cells: list[str]) -> bool:
+  return bool("".join(cells).strip())
+
+
+def _read_json_lines(path: str) -> Iterator[Row]:
+  for location, line in _read_lines(path):
+    if not line.strip():
+      continue
+    try:
+      cells = _DECODER.decode(line.strip())
+      if _ESCAPED_SURROGATE.search(line):
+        check_unicode(json.dumps(cells, ensure_ascii=False), f"{location}:")
+    except json.JSONDecodeError as error:
+      raise ValueError(
+        f"{location}: {error.msg} (column {error.colno}); expected a JSON "
+        f"object on each line{_describe_array(line)}"
+      ) from None
+    except RecursionError:
+      raise ValueError(f"{location}: JSON that is nested too deeply") from None
+    if not isinstance(cells, dict):
+      raise ValueError(
+        f"{location}: expected a JSON object, found {shorten(line)}"
+        f"{_describe_array(line)}"
+      )
+    yield Row(location, cells)
+
+
+def _describe_array(line: str) -> str:
+  """Returns how to write a JSON array as lines, if a line begins one."""
+  is_array = line.lstrip().startswith("[")
+  return "; of an array, jq -c '.[]' writes them" if is_array else ""
+
+
+def read_columns(
+  path: str,
+  columns: Sequence[Column | None],
+  *,
+  optional: Collection[Column | None] = (),
+  header: bool | None = None,
+  skips_short_rows: bool = False,
+  allows_long_rows: bool = False,
+) -> Iterator[Row]:
+  """Yields some columns of the rows of a file; None for one that is absent.
+
+  Args:
+    columns: those to read; None yields None.
+    optional: names among them which the file may lack.
+    header: whether the first row holds names; None: if a column is a name. The
+      keys of JSON Lines are the names: for them it has no meaning.
+    skips_short_rows: leaves out, and counts, rows that lack one of the columns.
+    allows_long_rows: -1 is the last cell of each row. Else a row longer than
+      the first one is an error: part of a text would be lost.
+  """
+  rows = read_rows(path)
+  first = next(rows, None)
+  if first is None:
+    return
+  if isinstance(first.cells, dict):
+    rows = itertools.chain([first], rows)
+    yield from _read_keys(path, columns, optional, rows)
+    return
+  if header is None:
+    header = any(isinstance(column, str) for column in columns)
+  names = [cell.strip() for cell in first.cells] if header else None
+  width = None if allows_long_rows else len(first.cells)
+  numbers = [
+    _find_number(path, column, column in optional, names, width)
+    for column in columns
+  ]
+  known = [number for number in numbers if number is not None]
+  needed = max((n + 1 if n >= 0 else -n for n in known), default=0)
+  format, skipped, quoted = find_format(path), 0, ""
+  for row in rows if header else itertools.chain([first], rows):
+    cells = row.cells
+    if skips_short_rows and len(cells) < needed:
+      skipped += 1
+      continue
+    if format == "tsv" and any(map(_opens_quote, cells)):
+      quoted = row.location
+    _check_width(row, needed, width, format, quoted)
+    yield Row(row.location, [None if n is None else cells[n] for n in numbers])
+  if skipped:
+    progress.note(f"{path}: skipped {skipped} rows of too few columns")
+
+
+def _opens_quote(cell: str) -> bool:
+  return cell.startswith('"') and cell.count('"') % 2 > 0
+
+
+def _check_width(
+  row: Row, needed: int, width: int | None, format: str, quoted: str
+) -> None:
+  """Raises a ValueError if a row has too few or too many cells.
+
+  `quoted` is where the last cell of TSV began with a quote that it lacks at the
+  end: a program that writes CSV may have put a line or a tab into quotes.
+  """
+  count, delimiter = len(row.cells), "comma" if format == "csv" else "tab"
+  is_long = width is not None and _is_filled(row.cells[width:])
+  if quoted and (count < needed or is_long):
+    raise ValueError(
+      f'{quoted}: a cell opens a quote (") that is not closed in its line, and '
+      f"the row of {row.location} has {count} columns; TSV has no quotes: save "
+      "it as CSV"
+    )
+  if count < needed:
+    doubt = f"is a {delimiter} missing?"
+    if row.cells[0].startswith("#"):
+      doubt = "is it a comment? Remove such lines"
+    raise ValueError(
+      f"{row.location}: expected at least {needed} columns, found {count} "
+      f"({doubt})"
+    )
+  if is_long:
+    quotes = " without quotes" if format == "csv" else ""
+    raise ValueError(
+      f"{row.location}: expected {width} columns, found {count} (is there a"
+      f" {delimiter}{quotes} within a text?)"
+    )
+
+
+def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
+  for column in columns:
+    if isinstance(column, int):
+      what = f"{path}: column {column} is given by number"
+      raise ValueError(f"{what}, but JSON Lines have only names")
+  needed = [c for c in columns if c is not None and c not in optional]
+  for location, cells in rows:
+    for column in needed:
+      if column not in cells:
+        raise ValueError(
+          f"{location}: no key {column!r}; the keys are {list_names(cells)}"
+        )
+    yield Row(location, [cells.get(column) for column in columns])
+
+
+def _find_number(path, column, is_optional, names, width) -> int | None:
+  """Returns a column's number; from the left if the width is the same."""
+  if isinstance(column, str):
+    if names is None:
+      raise ValueError(
+        f"{path}: column {column!r} is given by name, but the file has no"
+        " header; give its number, from 0"
+      )
+    if is_optional and column not in names:
+      return None
+    return find_column(names, column, path)
+  if column is None or width is None or column >= 0:
+    return column
+  if column < -width:
+    raise ValueError(f"{path}: no column {column} among {width} columns")
+  return width + column
+
+
+def write_rows(
+  path: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]
+) -> None:
+  """Writes rows as JSON Lines, or as TSV with a header, by the path's ending.
+
+  In TSV, an absent column is an empty cell; tabs and newlines become spaces.
+  """
+  if path.endswith(".jsonl"):
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+  else:
+    cells = ([row.get(column, "") for column in columns] for row in rows)
+    table = itertools.chain([columns], cells)
+    lines = ("\t".join(map(_one_line, row)) for row in table)
+  files.write_lines(path, lines)
+  print(f"wrote {path}")
+
+
+def _one_line(value: Any) -> str:
+  return " ".join(str(value).replace("\t", " ").splitlines())
+
+
+def find_column(names: Sequence[str], name: str, path: str) -> int:
+  """Returns the number of a column, from 0."""
+  if names.count(name) > 1:
+    raise ValueError(
+      f"{path}: {names.count(name)} columns are called {name!r}; pass a number"
+    )
+  if name not in names:
+    raise ValueError(
+      f"{path}: no column {name!r}; the columns are {list_names(names)}"
+    )
+  return names.index(name)
+
+
+def list_names(names: Iterable[str]) -> str:
+  """Joins names for an error message: the first ones, each on one line."""
+  names = list(names)
+  more = ", ..." if len(names) > _NAMES_SHOWN else ""
+  return ", ".join(map(shorten, names[:_NAMES_SHOWN])) + more
+
+
+def shorten(text: str) -> str:
+  """Returns text for an error message: its beginning, on one line.
+
+  >>> shorten(" two\\r\\nlines")
+  'two lines'
+  """
+  text = " ".join(text[:160].split())
+  return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def describe_unlabelled(
+  places: Sequence[str],
+  count: int,
+  total: int,
+  names: tuple[str, str] = ("label", "rows"),
+) -> str:
+  """Says where the first rows without a label are, and how many there are.
+
+  >>> describe_unlabelled(["a.tsv:3", "a.tsv:4"], count=2, total=9)
+  'a.tsv:3, a.tsv:4: no label; 2 of 9 rows have none'
+  """
+  shown = list(places[:PLACES_SHOWN])
+  more = ["..."] if count > len(shown) else []
+  listing, (label, rows) = ", ".join(shown + more), names
+  return f"{listing}: no {label}; {count:,} of {total:,} {rows} have none"
+
+
+def check_unicode(text: str, name: str) -> None:
+  """Raises a ValueError that begins with a name if no file can hold a text."""
+  try:
+    text.encode()
+  except UnicodeEncodeError as error:
+    half = f"\\u{ord(text[error.start]):04x}"
+    raise ValueError(f"{name} holds {half}, half of a surrogate pair") from None
+
+
+def to_text(value: Any, location: str, column: Column) -> str:
+  """Returns a JSON string; raises a ValueError for any other value."""
+  if type(value) is str:  # Numbers are of a subclass.
+    return value
+  raise ValueError(
+    f"{location}: {column!r} must be a string, found {describe(value)}"
+  )
+
+
+def to_scalar(value: Any, location: str, column: Column) -> str:
+  """Returns a JSON string, number or boolean as text."""
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  if isinstance(value, str):
+    return str(value).strip()
+  raise ValueError(
+    f"{location}: {column!r} must be a string or a number, found "
+    f"{describe(value)}"
+  )
+
+
+def describe(value: Any) -> str:
+  """Names a JSON value for an error message."""
+  if value is None or isinstance(value, bool):
+    return json.dumps(value)
+  if isinstance(value, Number):
+    return f"the number {shorten(value)}"
+  kinds = {str: "a string", list: "a list", dict: "an object"}
+  return kinds[type(value)]

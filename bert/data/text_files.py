@@ -1,0 +1,91 @@
+"""Texts of programs that take plain text: lines, or a column of tables."""
+
+from collections.abc import Iterator, Sequence
+import itertools
+import json
+import os
+
+from bert.data import files, progress, remote, tables
+
+_FILES_LOOKED_AT = 3
+_LINES_LOOKED_AT = 3
+_JSON_LINES = (".jsonl", ".json", ".ndjson")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+def read(
+  path: str, column: str | None = None, by_line: bool = False
+) -> Iterator[str]:
+  """Yields the lines of a file, or a column of a table, a line for each row.
+
+  Of a column, `by_line` yields the lines of each text and an empty one, as
+  documents are written in plain text.
+  """
+  if not column:
+    yield from files.read_lines(path)
+    return
+  name = int(column) if column.isdecimal() else column
+  for location, [value] in tables.read_columns(path, [name]):
+    lines = tables.to_text(value, location, column).splitlines()
+    yield from [*lines, ""] if by_line else [" ".join(lines)]
+
+
+def check(
+  paths: Sequence[str], column: str | None = None, has_flag: bool = True
+) -> None:
+  """Looks at files of texts, the first of them.
+
+  A ValueError says that one lacks the column; or that one to be read as plain
+  text is JSON Lines by its name and by its content. A note says that another
+  looks like a table, for lines of text may, too, or like what WikiExtractor
+  writes. Pipes, which are read once, are not looked at. `has_flag` says whether
+  the program has --text_column.
+  """
+  for path in paths[:_FILES_LOOKED_AT]:
+    if not (remote.is_remote(path) or os.path.isfile(path)):
+      continue
+    if column:
+      next(read(path, column), None)
+    else:
+      _check(path, "--text_column" if has_flag else "")
+
+
+def _check(path: str, flag: str) -> None:
+  """Looks at the first lines of a file that is to be read as plain text.
+
+  A text may begin with a brace, or hold commas: only the name and the content
+  together are proof of JSON Lines, and all else is a note, never an error.
+  """
+  lines = filter(str.strip, files.read_lines(path))
+  head = [*itertools.islice(lines, _LINES_LOOKED_AT)]
+  name = path.removesuffix(".gz").removesuffix(".xz").lower()
+  ending = os.path.splitext(name)[1]
+
+  keys = [_read_keys(line) for line in head]
+  cure = f"pass {flag}, to read one" if flag else "write the texts alone"
+  note = ""
+  if head and all(keys):
+    listing = tables.list_names(keys[0])
+    if ending in _JSON_LINES:
+      raise ValueError(
+        f"{path}: JSON Lines, not plain text, with the keys {listing}: {cure}"
+      )
+    note = f"JSON Lines, with the keys {listing}: call it .jsonl and {cure}"
+  elif all(_DELIMITERS.get(ending, "\n") in line for line in head):
+    note = f"a table of several columns: {cure}"
+  elif head and head[0].startswith("<doc "):
+    note = "what WikiExtractor writes: remove the lines <doc ...> and </doc>"
+  if head and note:
+    progress.note(
+      f"note: {path} is read as plain text, a line each, but looks like {note}"
+    )
+
+
+def _read_keys(line: str) -> list[str]:
+  """Returns the keys of a JSON object; [] of anything else."""
+  if not line.lstrip("\ufeff ").startswith("{"):
+    return []
+  try:
+    return list(json.loads(line.lstrip("\ufeff")))
+  except (ValueError, RecursionError):
+    return []

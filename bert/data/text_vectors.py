@@ -1,0 +1,311 @@
+"""The vectors of texts that the files of sentence-transformers ask for.
+
+Every key of these files is in a table here. A key or a value that is not may
+change the vectors, and is refused by its name.
+"""
+
+import os
+from typing import Any
+
+from bert.data import files
+
+MODULES = "modules.json"
+_MODEL = "config_sentence_transformers.json"
+_TOKENIZER = "tokenizer_config.json"
+# The first of them that holds anything counts.
+_ENCODERS = "bert roberta distilbert camembert albert xlm-roberta xlnet"
+_TRANSFORMERS = tuple(f"sentence_{n}_config.json" for n in _ENCODERS.split())
+# All of them, as patterns: the folders' names are in modules.json.
+FILES = (MODULES, _MODEL, *_TRANSFORMERS)
+FILES += ("*_Pooling/config.json", "*_Normalize/config.json")
+# The settings that change a text before it becomes tokens.
+PREPARATION = ("prompts", "default_prompt_name", "lower_case")
+
+_ANYTHING = (object,)  # Changes no vector.
+_POOLING_MODES = ("cls", "mean", "max")
+# In the order in which the library would join their vectors.
+_POOLING_FLAGS = {
+  "pooling_mode_cls_token": "cls",
+  "pooling_mode_max_tokens": "max",
+  "pooling_mode_mean_tokens": "mean",
+  "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+  "pooling_mode_weightedmean_tokens": "weightedmean",
+  "pooling_mode_lasttoken": "lasttoken",
+}
+# By file, its keys with the values that are followed or without effect: types,
+# ranges and single values, as of `files.check_values`.
+_MODULE_KEYS = {
+  "idx": _ANYTHING,  # The order is that of the list.
+  "name": _ANYTHING,
+  "path": (str,),
+  "type": (str,),
+  "kwargs": ([], None),
+}
+_POOLING_KEYS = {
+  "embedding_dimension": _ANYTHING,  # It follows from the weights.
+  "word_embedding_dimension": _ANYTHING,
+  "pooling_mode": (str, list),
+  "include_prompt": (bool,),
+  **dict.fromkeys(_POOLING_FLAGS, (bool,)),
+}
+_NORMALIZE_KEYS = {
+  "module_input_name": ("sentence_embedding",),
+  "module_output_name": ("sentence_embedding",),
+}
+_MODEL_KEYS = {
+  "__version__": _ANYTHING,
+  "requirements": _ANYTHING,
+  "model_type": ("SentenceTransformer",),
+  "similarity_fn_name": _ANYTHING,  # It compares vectors that are made.
+  "prompts": (dict,),
+  "default_prompt_name": (str, None),
+  "truncate_dim": (None,),
+}
+_OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+_TRANSFORMER_KEYS = {
+  "max_seq_length": (range(3, 10**6), None),
+  "do_lower_case": (bool,),
+  "tokenizer_name_or_path": (None, ""),
+  "transformer_task": ("feature-extraction",),
+  "modality_config": ({"text": _OF_TEXT},),
+  "module_output_name": ("token_embeddings",),
+  "processing_kwargs": ({}, None),
+  "unpad_inputs": (bool, None),  # Less work, the same numbers.
+  "query_length": (None,),
+  "document_length": (None,),
+  "query_expansion": (None,),
+  **dict.fromkeys(("model_args", "model_kwargs"), ({}, None)),
+  **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ({}, None)),
+  **dict.fromkeys(("config_args", "config_kwargs"), ({}, None)),
+}
+
+
+def read(folder: str, reads_modules: bool = True) -> dict[str, Any]:
+  """Returns what the files state; {} without modules.json.
+
+  These are flags of extract_features.py and the settings of `PREPARATION`;
+  without `reads_modules`, only those that do not depend on the pooling.
+  """
+  path = os.path.join(folder, MODULES)
+  if not files.exists(path):
+    return {}
+  flags, includes_prompt = {}, True
+  if reads_modules:
+    flags, includes_prompt = _read_modules(folder, path)
+  flags |= _read_transformer(folder)
+  flags |= _read_prompts(os.path.join(folder, _MODEL), includes_prompt)
+  return flags
+
+
+def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
+  """Returns the flags of the modules, and whether prompts are pooled, too."""
+  modules, names, paths = files.read_json(path, list), [], []
+  for number, module in enumerate(modules):
+    if not isinstance(module, dict):
+      raise ValueError(f"{path}: module {number} is {module!r:.80}: no object")
+    place = f"{path}: module {number}"
+    _check(place, {"path": None, "type": None} | module, _MODULE_KEYS)
+    package, _, name = module["type"].rpartition(".")
+    is_theirs = package.split(".")[0] == "sentence_transformers"
+    names.append(name if is_theirs else module["type"])
+    paths.append(_check_path(place, module["path"]))
+  made = ", ".join(names)
+  known = "Transformer, Pooling", "Transformer, Pooling, Normalize"
+  if made not in known:
+    raise ValueError(
+      f"{path}: makes vectors with {made}; expected {' or '.join(known)}: pass "
+      "--pooling instead"
+    )
+  if paths[0]:
+    raise ValueError(
+      f"{path}: the Transformer is in {paths[0]!r:.80}, expected it beside "
+      f"{MODULES}: pass that folder as --model, with --pooling"
+    )
+  found = [os.path.join(folder, name, "config.json") for name in paths]
+  for normalize_path in found[2:]:
+    settings = files.read_json_if_any(normalize_path)
+    _check(normalize_path, settings, _NORMALIZE_KEYS)
+  settings = files.read_json(found[1])
+  _check(found[1], settings, _POOLING_KEYS)
+  flags = {
+    "layers": ("-1",),
+    "pooling": _find_pooling(found[1], settings),
+    "normalize": len(names) > 2,
+  }
+  return flags, settings.get("include_prompt", True)
+
+
+def _check_path(place: str, path: str) -> str:
+  """Returns the path of a module; a ValueError if it is not in the folder."""
+  parts = path.replace("\\", "/").split("/")
+  if os.path.isabs(path) or ".." in parts or ":" in path:
+    raise ValueError(f"{place}: path is {path!r:.80}: not in this folder")
+  return path
+
+
+def _find_pooling(path: str, settings: dict[str, Any]) -> str:
+  """Returns the one pooling of a config; the newer key counts, if it is there.
+
+  A ValueError if there are several, or it is one that is not known.
+  """
+  modes = settings.get("pooling_mode")
+  if modes is None:
+    modes = [m for flag, m in _POOLING_FLAGS.items() if settings.get(flag)]
+    modes = modes or ["mean"]  # The library's default.
+  modes = modes if isinstance(modes, list) else [modes]
+  if len(modes) != 1 or modes[0] not in _POOLING_MODES:
+    raise ValueError(
+      f"{path}: the pooling {', '.join(map(str, modes))}; expected one of "
+      f"{', '.join(_POOLING_MODES)}: pass --pooling instead"
+    )
+  return modes[0]
+
+
+def _read_transformer(folder: str) -> dict[str, Any]:
+  """Returns the longest input, and whether text is lower-cased before all."""
+  paths = (os.path.join(folder, name) for name in _TRANSFORMERS)
+  found = ((path, files.read_json_if_any(path)) for path in paths)
+  path, settings = next((x for x in found if x[1]), ("", {}))
+  _check(path, settings, _TRANSFORMER_KEYS)
+  length = settings.get("max_seq_length")
+  if length is None:
+    length = _find_length(folder)
+  return {
+    "max_seq_length": length,
+    "lower_case": settings.get("do_lower_case", False),
+  }
+
+
+def _find_length(folder: str) -> int:
+  """Returns the tokenizer's longest input, at most the model's positions."""
+  most = 512  # BERT's.
+  for name in ("config.json", "bert_config.json"):
+    config = files.read_json_if_any(os.path.join(folder, name))
+    most = config.get("max_position_embeddings", most)
+  path = os.path.join(folder, _TOKENIZER)
+  # transformers writes 1e30 for a tokenizer without a limit.
+  length = files.read_json_if_any(path).get("model_max_length")
+  length = most if length is None else length
+  name = f"{path}: model_max_length"
+  files.check_values({name: length}, {name: (int, float)})
+  length = int(min(length, most))
+  files.check_values({name: length}, {name: (range(3, 10**6),)})
+  return length
+
+
+def _read_prompts(path: str, includes_prompt: bool) -> dict[str, Any]:
+  """Returns the texts that may precede those to encode, by their names."""
+  settings = files.read_json_if_any(path)
+  _check(path, settings, _MODEL_KEYS)
+  stated = settings.get("prompts", {})
+  # A null is one that nobody has set.
+  prompts = {name: "" if p is None else p for name, p in stated.items()}
+  for name, prompt in prompts.items():
+    if not isinstance(prompt, str):
+      raise ValueError(
+        f"{path}: the prompt {name!r:.80} is {prompt!r:.80}; expected a text"
+      )
+  default = settings.get("default_prompt_name")
+  find_prompt(prompts, default, f"{path}: default_prompt_name")
+  if any(prompts.values()) and not includes_prompt:
+    raise ValueError(
+      f"{path}: prompts, with include_prompt of false in Pooling's config.json:"
+      " here a prompt is pooled with its text"
+    )
+  return {"prompts": prompts or None, "default_prompt_name": default}
+
+
+def find_prompt(
+  prompts: dict[str, str] | None, name: str | None, source: str
+) -> str:
+  """Returns the prompt of a name, "" for None; a ValueError if it is unknown.
+
+  The error begins with the source of the name, such as a flag.
+  """
+  if name is None:
+    return ""
+  if name not in (prompts or {}):
+    known = ", ".join(prompts or {}) or "none"
+    raise ValueError(f"{source}={name}: the prompts of the model: {known}")
+  return (prompts or {})[name]
+
+
+def prepare(text: str, prompt: str | None, lower_case: bool | None) -> str:
+  """Returns what becomes tokens: the prompt, and a text, perhaps in lower case.
+
+  Characters are lower-cased one by one, as by the library: no final sigma.
+
+  >>> prepare("The END", "query: ", True), prepare("The END", "", False)
+  ('query: the end', 'The END')
+  """
+  text = f"{prompt or ''}{text}"
+  return "".join(map(str.lower, text)) if lower_case else text
+
+
+def _check(path: str, values: dict[str, Any], allowed: dict[str, Any]) -> None:
+  """Raises a ValueError that names a key that is unknown, or has such a value.
+
+  `allowed` has the values of each key.
+  """
+  for name, value in values.items():
+    if name not in allowed:
+      raise ValueError(
+        f"{path}: {name} is {value!r:.80}: an unknown key, which may change "
+        "the vectors; known: " + ", ".join(allowed)
+      )
+    if allowed[name] != _ANYTHING:
+      named = f"{path}: {name}"
+      files.check_values({named: value}, {named: allowed[name]})
+
+
+def copy(source: str, folder: str) -> list[str]:
+  """Writes the files for a model in another folder; returns their names.
+
+  The longest input is stated in them, as the new folder may have another
+  tokenizer_config.json. A ValueError if they are not known.
+  """
+  flags = read(source)
+  if not flags:
+    return []
+  modules = files.read_json(os.path.join(source, MODULES), list)
+  names = [os.path.join(m["path"], "config.json") for m in modules[1:]]
+  names = [MODULES, _MODEL, *names]
+  names = [n for n in names if files.exists(os.path.join(source, n))]
+  for name in names:
+    with files.open_bytes(os.path.join(source, name)) as file:
+      files.write_bytes(os.path.join(folder, name), file.read())
+  stated = {"max_seq_length": flags["max_seq_length"]}
+  stated["do_lower_case"] = flags["lower_case"]
+  files.write_json(os.path.join(folder, _TRANSFORMERS[0]), stated)
+  return [*names, _TRANSFORMERS[0]]
+
+
+def write(
+  folder: str, size: int, pooling: str, normalize: bool, max_seq_length: int
+) -> None:
+  """Writes the files by which sentence-transformers makes vectors of `size`."""
+  names = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+  modules = [
+    {
+      "idx": number,
+      "name": str(number),
+      "path": f"{number}_{name}" if number else "",
+      "type": f"sentence_transformers.models.{name}",
+    }
+    for number, name in enumerate(names)
+  ]
+  modes = {m: flag for flag, m in _POOLING_FLAGS.items() if m in _POOLING_MODES}
+  flags = {flag: pooling == mode for mode, flag in modes.items()}
+  contents = {
+    MODULES: modules,
+    os.path.join(modules[1]["path"], "config.json"): {
+      "word_embedding_dimension": size,
+      **flags,
+    },
+    _TRANSFORMERS[0]: {
+      "max_seq_length": max_seq_length,
+      "do_lower_case": False,
+    },
+  }
+  for name, content in contents.items():
+    files.write_json(os.path.join(folder, name), content)

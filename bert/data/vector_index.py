@@ -1,0 +1,180 @@
+"""An index of vectors: a .npy of float16, and a record of what it was made of.
+
+The record, JSON beside the index, has the SHA-256 of the text, of the model's
+weights and of the index, and the vector that the model gives to a fixed text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import io
+import math
+from typing import Any
+import zipfile
+
+import numpy as np
+
+from bert.data import atomic, files, progress
+
+BLOCK = 1024  # Rows written at once: a run that resumes makes the same blocks.
+_RECORD = {
+  "model": (str,),
+  "input_file": (str,),
+  "sha256": (str,),  # That of input_file.
+  "lines": (int,),
+  "probe": (list,),
+}
+_PROMPT = "line_prompt_name"
+# Earlier versions did not record them.
+_WEIGHTS, _INDEX = "weights_sha256", "index_sha256"
+
+
+def differ(found: np.ndarray, expected: np.ndarray) -> bool:
+  """Returns whether vectors differ by more than bfloat16 rounds.
+
+  >>> differ(np.float32([1, 2]), np.float32([1.01, 2]))
+  False
+  >>> differ(np.float32([1, np.nan]), np.float32([1, 2]))
+  True
+  """
+  return not np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
+
+
+def to_float16(vectors: np.ndarray, first: int, source: str) -> np.ndarray:
+  """Rounds vectors to the rows of an index.
+
+  Args:
+    vectors: float [N, H].
+    first: the number of the first one, counted from 0.
+    source: the flag and the value that they are from.
+
+  Raises:
+    ValueError: names the line of a vector that float16 cannot hold.
+  """
+  with np.errstate(over="ignore"):
+    rows = vectors.astype("<f2")
+  is_good = np.isfinite(rows).all(1)
+  if not is_good.all():
+    raise ValueError(
+      f"{source}: the vector of line {first + is_good.argmin() + 1} holds NaN "
+      "or a number beyond 65,504, the largest float16"
+    )
+  return rows
+
+
+def make(
+  path: str,
+  record: dict[str, Any],
+  make_rows: Callable[[int], Iterator[np.ndarray]],
+) -> None:
+  """Makes an index and its record, from where a killed process left them.
+
+  Args:
+    path: of the index; in `path`.part are the rows until it is complete.
+    record: what it is made of.
+    make_rows: yields the rows from that of a number on, float16 [BLOCK, H].
+
+  Raises:
+    OSError: another process makes this index, or the disk is full.
+    ValueError: what was begun is of another model or other text.
+  """
+  part = f"{path}.part"
+  with atomic.naming_full_disk(part), open(part, "ab", buffering=0) as file:
+    if atomic.lock(file.fileno()) is False:
+      raise OSError(f"{part}: another process is writing it")
+    # Another process may have completed it before this one had the lock.
+    if files.exists(path):
+      if not file.tell():
+        files.remove(part)
+      return
+    if file.tell() and files.exists(f"{path}.json"):
+      check(path, files.read_json(f"{path}.json"), record)
+    else:
+      file.truncate(0)
+    files.write_json(f"{path}.json", record)
+    _write(file, record["lines"], len(record["probe"]), make_rows)
+    complete = {**record, _INDEX: files.hash_file(part)}
+    files.write_json(f"{path}.json", complete)
+    atomic.publish(part, path)  # While it is locked: no other begins anew.
+
+
+def _write(file, lines, width, make_rows) -> None:
+  """Appends the missing rows, of which a kill may have cut the last block."""
+  header = io.BytesIO()
+  described = {"descr": "<f2", "fortran_order": False, "shape": (lines, width)}
+  np.lib.format.write_array_header_1_0(header, described)
+  row_bytes = 2 * width
+  rows = max(0, file.tell() - header.tell()) // row_bytes
+  done = rows // BLOCK * BLOCK
+  file.truncate(header.tell() + row_bytes * done if done else 0)
+  if not done:
+    _write_all(file, header.getvalue())
+  for block in make_rows(done):
+    _write_all(file, block.tobytes())
+
+
+def _write_all(file, content: bytes) -> None:
+  """Writes all of it: a disk that is nearly full takes a part, then fails."""
+  view = memoryview(content)
+  while view:
+    view = view[file.write(view) :]
+
+
+def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+  """Raises a ValueError if an index is of another model or other text."""
+  try:
+    files.check_values(old, _RECORD)
+    for number in old["probe"]:
+      if type(number) is not float or not math.isfinite(number):
+        raise ValueError(f"probe holds {number!r:.80}, expected finite numbers")
+  except ValueError as error:
+    raise ValueError(f"{path}.json: {error}: {_cure(path)}") from None
+  probes, fault = [np.array(record["probe"]) for record in (old, new)], ""
+  weights = [record.get(_WEIGHTS) for record in (old, new)]
+  if len(probes[0]) != len(probes[1]):
+    sizes = "{} numbers a vector, not the {}".format(*map(len, probes))
+    fault = f"{old['model']}, {sizes} of --model={new['model']}"
+  elif old.get(_PROMPT) != new.get(_PROMPT):  # A long text shows it little.
+    fault = f"lines with the prompt {old.get(_PROMPT)}, not {new.get(_PROMPT)}"
+  elif differ(*probes):
+    fault = (
+      f"{old['model']}, whose vectors --model={new['model']} does not make"
+    )
+  elif all(weights) and weights[0] != weights[1]:  # Else one is not known.
+    fault = f"{old['model']} with other weights than --model={new['model']} has"
+  elif old["sha256"] != new["sha256"]:
+    fault = f"other text than is in --input_file={new['input_file']} now"
+  if fault:
+    raise ValueError(f"{path}: made of {fault}: pass another --index_file")
+
+
+def _cure(path: str) -> str:
+  return f"remove {path} and {path}.json to make them anew"
+
+
+def read(path: str, record: Mapping[str, Any]) -> np.ndarray:
+  """Returns the vectors of an index, float16 [N, H], mapped into memory.
+
+  A ValueError names the file if it is damaged, or not an index of this record.
+  """
+  if not files.exists(f"{path}.json"):
+    raise ValueError(f"{path}: lacks {path}.json, which says of what")
+  found = files.read_json(f"{path}.json")
+  check(path, found, record)
+  if not found.get(_INDEX):
+    progress.note(
+      f"note: {path}.json is of an earlier version, so that damage to the "
+      f"index and a model trained further go unnoticed: {_cure(path)}"
+    )
+  elif files.hash_file(path) != found[_INDEX]:
+    raise ValueError(
+      f"{path}: damaged or replaced, {path}.json describes another file: "
+      f"{_cure(path)}"
+    )
+  try:
+    vectors = np.load(path, mmap_mode="r")
+    kind = f"{vectors.dtype.str} {vectors.shape}"
+  except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    raise ValueError(f"{path}: not a .npy ({error}): {_cure(path)}") from None
+  shape = record["lines"], len(record["probe"])
+  if kind != f"<f2 {shape}":
+    raise ValueError(f"{path}: {kind}, expected <f2 {shape}: {_cure(path)}")
+  return np.asarray(vectors)

@@ -1,0 +1,285 @@
+"""The BERT of modeling.py, made fast; programs use it.
+
+Variables, names, masks of dropout and numbers (but for rounding) are the same.
+Shapes: see modeling.py; R rows, which are the tokens of a batch (B * S).
+
+Each of TensorFlow's operations passes over the memory, and those between two
+matrix products together take as long as the products. So XLA compiles them as
+one: the islands `add_and_activate` and `add_and_norm`.
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert import modeling
+from bert.data import imports, processor
+
+# XLA compiles for every shape, so rows are padded to one of few numbers.
+_ROWS = sorted(base << shift for base in (128, 192) for shift in range(20))
+
+
+@functools.cache
+def compile_island(
+  function: Callable[..., tf.Tensor], *settings: Any
+) -> Callable[..., tf.Tensor]:
+  """Compiles the operations between two matrix products.
+
+  XLA makes one pass over the memory of it, and another one backward, which
+  computes it again: only the inputs are kept. The function takes settings, then
+  arrays, [R, N] or [N], a bool one last, and returns [R, N].
+  """
+
+  def differentiate(upstream, *arrays):
+    sources = [x for x in arrays if x.dtype.is_floating]
+    with tf.GradientTape() as tape:
+      tape.watch(sources)
+      result = function(*settings, *arrays)
+    return tape.gradient(result, sources, upstream)
+
+  jit = functools.partial(tf.function, autograph=False, jit_compile=True)
+  forward = jit(functools.partial(function, *settings))
+  backward = jit(differentiate)
+
+  @tf.custom_gradient
+  def call(*arrays):
+    size = tf.shape(arrays[0])[0]
+    padded = tf.gather(_ROWS, tf.searchsorted(_ROWS, [size])[0])
+
+    def pad(x):
+      return tf.pad(x, [[0, padded - size], [0, 0]]) if x.shape.rank == 2 else x
+
+    def gradient(upstream):
+      # Pads again in the backward pass, so that the padded copies are freed in
+      # between.
+      with tf.control_dependencies([upstream]):
+        again = [pad(x) for x in arrays]
+      gradients = backward(pad(upstream), *again)
+      gradients = [x[:size] if x.shape.rank == 2 else x for x in gradients]
+      return gradients + [None] * (len(arrays) - len(gradients))
+
+    return forward(*map(pad, arrays))[:size], gradient
+
+  return call
+
+
+def add_and_activate(
+  name: str, product: tf.Tensor, bias: tf.Tensor
+) -> tf.Tensor:
+  """Adds a bias and applies one of `modeling.ACTIVATIONS`."""
+  x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
+  return tf.cast(modeling.ACTIVATIONS[name](x), product.dtype)
+
+
+def add_and_norm(
+  rate: float,
+  epsilon: float,
+  product: tf.Tensor,
+  bias: tf.Tensor,
+  residual: tf.Tensor,
+  gamma: tf.Tensor,
+  beta: tf.Tensor,
+  kept: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """Adds a bias, applies dropout, adds the residual and normalises."""
+  x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
+  if kept is not None:
+    x = tf.where(kept, x * (1.0 / (1.0 - rate)), 0)
+  x += tf.cast(residual, tf.float32)
+  x = _normalize(x, gamma, beta, epsilon, _mean_by_matmul)
+  return tf.cast(x, product.dtype)
+
+
+def _normalize(x, gamma, beta, epsilon, mean):
+  centered = x - mean(x)
+  variance = mean(centered * centered)
+  return centered * tf.math.rsqrt(variance + epsilon) * gamma + beta
+
+
+def _mean(x):
+  return tf.reduce_mean(x, -1, keepdims=True)
+
+
+def _mean_by_matmul(x):
+  # On CPUs XLA's matmul is twice as fast as reduce_sum. GPUs and TPUs might
+  # round a matmul, so they use reduce_mean.
+  if _is_cpu():
+    return tf.matmul(x, tf.fill([x.shape[-1], 1], 1.0 / x.shape[-1]))
+  return _mean(x)
+
+
+def _is_cpu():
+  kinds = {device.device_type for device in tf.config.list_logical_devices()}
+  return kinds == {"CPU"}
+
+
+def _packs_weights():
+  return imports.packs_weights() and _is_cpu()
+
+
+def dropout_matmul(
+  x: tf.Tensor, y: tf.Tensor, rate: float, seed: tf.Tensor | None
+) -> tf.Tensor:
+  """Computes `tf.matmul(modeling.dropout(x, rate, seed), y)` in less memory.
+
+  The backward pass recomputes the dropout's result, which saves 5 % of a step's
+  memory. The product is scaled, in float32, as it is smaller than x.
+  """
+  if seed is None or rate == 0.0:
+    return tf.matmul(x, y)
+  kept = modeling.draw_kept(x, rate, seed)
+
+  # Not tf.recompute_grad, whose gradient has no gradient.
+  @tf.custom_gradient
+  def multiply(x, y):
+    def gradient(upstream):
+      with tf.control_dependencies([upstream]):
+        again = tf.where(kept, x, 0)
+      x_gradient = tf.where(kept, tf.matmul(upstream, y, transpose_b=True), 0)
+      return x_gradient, tf.matmul(again, upstream, transpose_a=True)
+
+    return tf.matmul(tf.where(kept, x, 0), y), gradient
+
+  product = tf.cast(multiply(x, y), tf.float32) * (1.0 / (1.0 - rate))
+  return tf.cast(product, x.dtype)
+
+
+class Dense(keras.layers.Dense):
+  """A dense layer of rows, [R, M] to [R, N]; or of [B, S, M]."""
+
+  def multiply(self, rows):
+    """Returns the product, and the bias for the caller to add."""
+    product, bias = tf.matmul(rows, self.kernel), self.bias
+    if _packs_weights():  # By products with a bias alone.
+      product, bias = tf.nn.bias_add(product, bias), tf.zeros_like(bias)
+    return product, tf.convert_to_tensor(bias)
+
+  def call(self, inputs):
+    # CPUs and TPUs are fastest with one plain product of matrices.
+    rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+    rows = inputs if inputs.shape.rank == 2 else rows
+    product, bias = tf.matmul(rows, self.kernel), self.bias
+    if self.compute_dtype == "bfloat16" and not _packs_weights():
+      # The extra axis stops TensorFlow from fusing product and bias: the fused
+      # bfloat16 kernel is half as fast.
+      rows = tf.squeeze(tf.nn.bias_add(tf.expand_dims(product, 0), bias), 0)
+    else:  # Keras adds by an operation that is not fused with the activation.
+      rows = tf.nn.bias_add(product, bias)
+    rows = rows if self.activation is None else self.activation(rows)
+    if inputs.shape.rank == 2:
+      return rows
+    return tf.reshape(rows, [*tf.unstack(tf.shape(inputs))[:-1], self.units])
+
+
+class LayerNorm(keras.layers.LayerNormalization):
+  """A layer normalisation of fewer operations than Keras's."""
+
+  def call(self, x):
+    x = tf.cast(x, tf.float32)
+    gamma, beta = self.gamma.value, self.beta.value
+    x = _normalize(x, gamma, beta, self.epsilon, _mean)
+    return tf.cast(x, self.compute_dtype)
+
+
+class Layer(modeling.Layer):
+  """Makes its parts of the classes of this file."""
+
+  dense_class = Dense
+  norm_class = LayerNorm
+
+  def make(self, part_class, name, *args):
+    return super().make(_CLASSES.get(part_class, part_class), name, *args)
+
+
+class Embeddings(Layer, modeling.Embeddings):
+  """Embeddings with the layers of this file."""
+
+
+class SelfAttention(Layer, modeling.SelfAttention):
+  """Self-attention that keeps less for the backward pass."""
+
+  def average(self, probs, value, seed):
+    rate = self.config.attention_probs_dropout_prob
+    return dropout_matmul(probs, value, rate, seed)
+
+
+class ResidualOutput(Layer, modeling.ResidualOutput):
+  """Makes one island of "Add & Norm" between two products.
+
+  Call with x [B, S, I or H] or [R, I or H] and residual [B, S, H].
+  """
+
+  def call(self, x, residual, seed=None):
+    rows, norm = tf.reshape(x, [-1, x.shape[-1]]), self.layer_norm
+    if seed is None and self.compute_dtype == "float32":
+      return norm(tf.reshape(self.dense(rows), tf.shape(residual)) + residual)
+    product, bias = self.dense.multiply(rows)
+    added = tf.reshape(residual, tf.shape(product))
+    tensors = map(tf.convert_to_tensor, (norm.gamma.value, norm.beta.value))
+    arrays = [product, bias, added, *tensors]
+    rate = 0.0 if seed is None else self.config.hidden_dropout_prob
+    arrays += [modeling.draw_kept(product, rate, seed)] if rate else []
+    rows = compile_island(add_and_norm, rate, norm.epsilon)(*arrays)
+    return tf.reshape(rows, tf.shape(residual))
+
+
+class Attention(Layer, modeling.Attention):
+  """Attention of the layers of this file."""
+
+
+class Intermediate(Layer, modeling.Intermediate):
+  """Bias and activation as one island: [R, H] to [R, I].
+
+  Without dropout in float32 TensorFlow merges them into the product; but not
+  gelu on a CPU without AVX512, where an island is faster than its operations
+  (1.1 to 1.2 times for 512 rows and more; that of gelu_erf is not).
+  """
+
+  def call(self, rows, seed=None):
+    name = self.config.hidden_act
+    is_apart = self.compute_dtype == "bfloat16" and not _packs_weights()
+    if name == "gelu" and _is_cpu() and not processor.merges_gelu():
+      is_apart = True
+    if seed is not None or is_apart:
+      island = compile_island(add_and_activate, name)
+      return island(*self.dense.multiply(rows))
+    wide = self.dense(rows)
+    # TensorFlow's graph optimizer visits operations in the order of their
+    # names, and merges these into the product only if they come after "dense".
+    with tf.name_scope("gelu"):
+      return modeling.ACTIVATIONS[name](wide)
+
+
+class EncoderLayer(Layer, modeling.EncoderLayer):
+  """A Transformer block of the layers of this file."""
+
+  def call(self, hidden, input_mask, seed=None):
+    fold_in = modeling.fold_in
+    attended, probs = self.attention(hidden, input_mask, fold_in(seed, 0))
+    rows = tf.reshape(attended, [-1, self.config.hidden_size])
+    wide = self.intermediate(rows, seed)  # [R, I]
+    return self.output_block(wide, attended, fold_in(seed, 1)), probs
+
+
+class Pooler(Layer, modeling.Pooler):
+  """The pooler with a dense layer of this file."""
+
+
+@keras.saving.register_keras_serializable("bert", "CompiledBertModel")
+class BertModel(Layer, modeling.BertModel):
+  """A `modeling.BertModel` made of the layers of this file."""
+
+  embeddings_class = Embeddings
+  block_class = EncoderLayer
+  pooler_class = Pooler
+
+
+_CLASSES = {
+  modeling.SelfAttention: SelfAttention,
+  modeling.ResidualOutput: ResidualOutput,
+  modeling.Attention: Attention,
+  modeling.Intermediate: Intermediate,
+}

@@ -1,0 +1,237 @@
+"""Writes a trained model for others to use, with a card that describes it."""
+
+import dataclasses
+import importlib.metadata
+import os
+from typing import Any
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+from bert.data import atomic, files, hub, remote
+from bert.export import onnx_graph, quantization, signatures, trained_models
+from bert.serving import answers, export_card, exported_model
+from bert.training import same_run
+from bert.vocabularies import vocabulary_table
+
+_TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
+_LITERT = "model.tflite"
+
+
+def write(
+  folder: str,
+  trained: trained_models.TrainedModel,
+  vocab_file: str,
+  format: str,
+  check: Any = None,
+) -> str:
+  """Writes a model to a new folder, loads it again and compares.
+
+  With settings for `quantization.compare` the products are int8. Returns how
+  close the export is, in words; a ValueError if it is not close enough.
+  """
+  if check:
+    quantization.check_flags(trained.kind, check.given)
+  graph = signatures.Graph(trained, vocab_file)
+  with atomic.new_folder(folder) as temporary:
+    card = _write(temporary, graph, format, quantizes=bool(check))
+    if not check:
+      difference = _compare(graph, _load(temporary, card))
+      return f"loaded again, it gives the same within {difference:.1g}"
+    found = quantization.compare(
+      exported_model.ExportedModel(temporary, engine=GraphEngine(graph)),
+      exported_model.ExportedModel(temporary),
+      check,
+    )
+    found.check(check.max_score_drop)
+    described = {**card.quantization, **found._asdict()}
+    card = dataclasses.replace(card, quantization=described)
+    _write_card(temporary, card, found.describe())
+    return found.describe()
+
+
+def _write(folder, graph, format, quantizes) -> export_card.Card:
+  """Writes all files; returns what export.json describes."""
+  trained, vocab_file = graph.trained, graph.vocab_file
+  config = trained.config.to_json_string()
+  files.write_text(os.path.join(folder, "bert_config.json"), config)
+  vocabulary_table.copy(vocab_file, folder)
+  if trained.labels:
+    files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
+  hashed = list(vocabulary_table.saved_names(vocab_file))
+  if format == "onnx":
+    with remote.written_locally(folder) as local:
+      path = os.path.join(local, export_card.ONNX_FILE)
+      onnx_graph.build(graph, quantizes).save(path)
+    hashed += [export_card.ONNX_FILE, export_card.ONNX_DATA_FILE]
+  elif format == "litert":
+    _write_litert(folder, graph)
+  else:
+    signatures.save(graph, folder)
+  hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
+  hashes[export_card.WEIGHTS] = same_run.hash_weights(trained.model)
+  # Exports of older versions do not say how they saturate.
+  quantized = {"dtype": "int8", "saturates": False} if quantizes else {}
+  card = _describe(graph, format, hashes=hashes, quantization=quantized)
+  _write_card(folder, card)
+  return card
+
+
+def _describe(graph, format, **others) -> export_card.Card:
+  trained = graph.trained
+  maker = answers.MAKERS[trained.kind]
+  packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
+  if format == "onnx":
+    packages += ["onnx", "onnxruntime"]
+  return export_card.Card(
+    version=export_card.VERSION,
+    kind=trained.kind,
+    format=format,
+    inputs=maker.texts if trained.has_text_pair else maker.texts[:1],
+    labels=trained.labels,
+    thresholds=trained.thresholds,
+    max_seq_length=graph.max_seq_length,
+    max_position_embeddings=trained.config.max_position_embeddings,
+    do_lower_case=trained.do_lower_case,
+    num_layers=trained.config.num_hidden_layers,
+    num_heads=getattr(trained.config, "num_attention_heads", 0),
+    settings={name: trained.prediction[name] for name in maker.settings},
+    weights=hub.name_of(trained.weights),
+    training=dict(trained.settings),
+    versions={name: importlib.metadata.version(name) for name in packages},
+    **others,
+  )
+
+
+class GraphEngine:
+  """Computes with a model in memory; see `exported_model.Engine`."""
+
+  def __init__(self, graph: signatures.Graph):
+    spec = [tf.TensorSpec([None, None], tf.int32)] * len(signatures.IDS)
+    self._compute = tf.function(graph.compute, input_signature=spec)
+    self.attend = lambda *ids: graph.attend(*ids).numpy()
+    self.hash_weights = lambda: same_run.hash_weights(graph.trained.model)
+
+  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+    outputs = self._compute(*map(tf.constant, ids))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def in_memory(
+  folder: str, vocab_file: str, trained: trained_models.TrainedModel | None
+) -> exported_model.ExportedModel:
+  """Makes a model, or loads --output_dir; it answers as an export would."""
+  trained = trained or trained_models.load_output_dir(folder, vocab_file)
+  graph = signatures.Graph(trained, vocab_file)
+  engine, card = GraphEngine(graph), _describe(graph, "saved_model")
+  return exported_model.ExportedModel(
+    folder, engine=engine, card=card, vocab_file=vocab_file
+  )
+
+
+def _compare(graph, run) -> float:
+  """Compares the outputs of a graph with those of the loaded export."""
+  length = graph.max_seq_length
+  ids = np.random.default_rng(1).integers(0, graph.num_tokens, [1, length])
+  mask = (np.arange(length) < max(2, 2 * length // 3)).astype(int)[None]
+  segments = (np.arange(length) > length // 3).astype(int)[None] * mask
+  segments = np.minimum(segments, graph.trained.config.type_vocab_size - 1)
+  if graph.mask_id is not None:
+    ids[0, 1] = graph.mask_id
+  inputs = [values.astype(np.int32) for values in (ids * mask, mask, segments)]
+  expected = graph.compute(*map(tf.constant, inputs))
+  found, worst = run(*inputs), 0.0
+  for name, values in expected.items():
+    wanted, given = values.numpy(), np.asarray(found[name], float)
+    if graph.scores_tokens:  # Ignore outputs at padding.
+      wanted, given = wanted[inputs[1] > 0], given[inputs[1] > 0]
+    if name == "ids":
+      certain = _has_certain_place(expected["probabilities"].numpy())
+      wanted, given = wanted[certain], given[certain]
+    difference = np.abs(given - wanted).max(initial=0)
+    limit = 0.0  # Ids and positions are integers.
+    if values.dtype.is_floating:
+      limit = _TOLERANCE * np.abs(wanted).max(initial=1.0)
+    if not difference <= limit:  # So that NaN fails.
+      raise ValueError(
+        f"the export, loaded again, gives {name} that differ by {difference}"
+      )
+    worst = max(worst, float(difference))
+  return worst
+
+
+def _has_certain_place(probabilities) -> np.ndarray:
+  """Returns which of the best, float32 [..., K], no rounding can move."""
+  apart = -np.diff(probabilities) > _TOLERANCE
+  edges = [(0, 0)] * (apart.ndim - 1)  # The one after the last is unknown.
+  before = np.pad(apart, [*edges, (1, 0)], constant_values=True)
+  return before & np.pad(apart, [*edges, (0, 1)])
+
+
+def _load(folder, card):
+  """Returns the function of a new export from ids to outputs."""
+  if card.format == "litert":
+    with warnings.catch_warnings():
+      # TensorFlow's interpreter is to become a package of its own.
+      warnings.simplefilter("ignore")
+      path = remote.local_copy(os.path.join(folder, _LITERT))
+      interpreter = tf.lite.Interpreter(path)
+    compute = interpreter.get_signature_runner()
+    return lambda *ids: compute(**dict(zip(signatures.IDS, ids, strict=True)))
+  engine = exported_model.open_engine(folder, card)
+  if card.format == "saved_model":
+    serve = engine.model.signatures.get("serving_default")
+    if serve:  # A fault shows here, not at the first user.
+      names = serve.structured_input_signature[1]
+      serve(**{name: tf.constant(["a b", ""]) for name in names})
+  return engine.run
+
+
+def _write_litert(folder, graph):
+  module = tf.Module()
+  module.weights = [v.value for v in graph.trained.model.variables]
+  shape = [1, graph.max_seq_length]
+  specs = [tf.TensorSpec(shape, tf.int32, name) for name in signatures.IDS]
+  module.serve = tf.function(lambda *ids: graph.compute(*ids), specs)
+  converter = tf.lite.TFLiteConverter.from_concrete_functions(
+    [module.serve.get_concrete_function()], module
+  )
+  try:
+    content = converter.convert()
+  except Exception as error:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    raise ValueError(
+      f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"
+    ) from error
+  files.write_bytes(os.path.join(folder, _LITERT), content)
+
+
+def _write_card(folder, card, compared=""):
+  """Writes export.json, and README.md for people."""
+  content = export_card.seal(dataclasses.asdict(card))
+  files.write_json(os.path.join(folder, export_card.FILE), content)
+  most = card.max_seq_length
+  shape = f"[1, {most}]" if card.format == "litert" else "[B, S]"
+  rows = {
+    "weights": card.weights,
+    "texts": ", ".join(card.inputs),
+    "labels": ", ".join(f"`{label}`" for label in card.labels) or "none",
+    "ids": f"`{'`, `'.join(signatures.IDS)}`, int32 {shape}, S up to {most}",
+    "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
+  }
+  if compared:
+    rows[f"{card.quantization['dtype']} products"] = compared
+  cells = {k: v.replace("|", "\\|").replace("\n", " ") for k, v in rows.items()}
+  lines = [
+    f"# {answers.MAKERS[card.kind].title}",
+    "",
+    f"A BERT, exported as {card.format} by `export_saved_model.py`.",
+    "export.json holds the settings of its training, versions and SHA-256.",
+    "See docs/serving.md, which says how to serve it and how to call it.",
+    "",
+    "| | |",
+    "|---|---|",
+    *(f"| {name} | {cell} |" for name, cell in cells.items()),
+  ]
+  files.write_lines(os.path.join(folder, "README.md"), lines)

@@ -1,0 +1,149 @@
+"""A trained model as TensorFlow functions: the signatures of a SavedModel.
+
+`ids` computes numbers, of which `bert.serving.answers` makes answers, and
+`attention` shows where the model looks. Classifiers and vectors also have
+`serving_default`, from strings to answers, for TensorFlow Serving.
+Shapes: B texts, S tokens, L labels, H hidden, M masks, K guesses.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from bert import heads
+from bert.data import text_vectors
+from bert.export import tf_tokenization, trained_models
+from bert.serving import answers, export_card
+from bert.vocabularies import vocabulary_table
+
+IDS = export_card.IDS
+
+
+class Graph:
+  """Computes the numbers of which a trained model's answers are made."""
+
+  def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
+    self.trained, self.vocab_file = trained, vocab_file
+    self.max_seq_length = trained.prediction["max_seq_length"]
+    vocab = vocabulary_table.load_vocab(vocab_file)
+    self.num_tokens = len(vocabulary_table.ids_of_tokens(vocab))
+    rows = trained.config.vocab_size
+    # Added to logits: no row of the embeddings without a token is a guess.
+    self.row_bias = np.float32(vocabulary_table.bias_of_rows(vocab, rows))
+    self.mask_id = vocab.get(answers.MASK)  # None if it has no such token.
+    # Whether the outputs are of tokens, also of padding.
+    self.scores_tokens = getattr(trained.model, "scores_tokens", False)
+
+  def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Computes what `answers` reads of ids, int32 [B, S], and probabilities."""
+    model = self.trained.model
+    if isinstance(model, heads.PretrainingModel):
+      return self._guess(*ids)
+    if isinstance(model, heads.SpanModel):
+      return model(*ids)._asdict()
+    if not isinstance(model, heads.HeadModel):
+      return {"vectors": self._pool(*ids)}
+    logits = model(*ids)
+    if self.scores_tokens:
+      return {"logits": logits}  # [B, S, L]
+    if not self.trained.labels:  # A number, or the score of a choice.
+      return {answers.MAKERS[self.trained.kind].number: logits[:, 0]}
+    activate = tf.sigmoid if self.trained.thresholds else tf.nn.softmax
+    return {"logits": logits, "probabilities": activate(logits)}
+
+  def _pool(self, *ids):
+    states = self.trained.model(*ids, return_hidden_states=True).hidden_states
+    settings = self.trained.prediction
+    state = states[1:][settings["layer"]]  # The first is the embedding.
+    vectors = heads.pool(state, ids[1], settings["pooling"])
+    if settings.get("normalize"):
+      vectors = heads.normalize(vectors)
+    return vectors
+
+  def _guess(self, input_ids, *others):
+    """Guesses masked words, whose positions are int32 [B, M], -1 for none.
+
+    The ids, int32, and probabilities of the guesses are [B, M, K].
+    """
+    places = tf.range(tf.shape(input_ids)[1])[None] + tf.zeros_like(input_ids)
+    masks = tf.ragged.boolean_mask(places, input_ids == self.mask_id)
+    positions = masks.to_tensor(default_value=-1)  # [B, M]
+    output = self.trained.model(input_ids, *others, tf.maximum(positions, 0))
+    logits = output.masked_lm_logits + self.row_bias
+    count = min(self.trained.prediction["top_k"], self.num_tokens)
+    best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
+    return {"positions": positions, "ids": ids, "probabilities": best}
+
+  def attend(self, *ids: tf.Tensor) -> tf.Tensor:
+    """Returns the attention in ids, int32 [B, S]: [B, layers, heads, S, S]."""
+    encoder = getattr(self.trained.model, "bert", self.trained.model)
+    probs = encoder(*ids, return_attention_probs=True).attention_probs
+    return tf.stack(probs, 1)
+
+
+def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
+  """Returns the function from strings [B] to answers; text_pair may be "".
+
+  These are vectors [B, H]; value [B]; or labels and probabilities [B, L], with
+  label [B] or chosen, bool [B, L]. And truncated, bool [B].
+  """
+  trained, most = graph.trained, graph.max_seq_length
+  python = vocabulary_table.make_tokenizer(graph.vocab_file)
+  special = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  labels = tf.constant(list(trained.labels), tf.string)
+  get = trained.prediction.get
+  prompt = text_vectors.find_prompt(
+    get("prompts"), get("default_prompt_name"), "prompt_name"
+  )
+
+  def serve(text, text_pair=None):
+    if text_pair is None:
+      text_pair = tf.zeros_like(text)
+    texts = [prompt + text if prompt else text, text_pair]
+    if get("lower_case"):
+      texts = map(tf_tokenization.lower_characters, texts)
+    ids = [tokenizer.encode(x, most) for x in texts]
+    *packed, was_cut = tf_tokenization.pack(*ids, *special, most)
+    outputs = {**compute(*packed), "truncated": was_cut}
+    if "logits" not in outputs:
+      return outputs
+    del outputs["logits"]
+    probabilities = outputs["probabilities"]
+    outputs["labels"] = tf.broadcast_to(labels, tf.shape(probabilities))
+    if trained.thresholds:
+      return {**outputs, "chosen": probabilities >= list(trained.thresholds)}
+    best = tf.argmax(probabilities, -1)
+    return {**outputs, "label": tf.gather(labels, best)}
+
+  return serve
+
+
+def save(graph: Graph, folder: str) -> None:
+  """Writes a SavedModel; the head of this file names its signatures."""
+  trained = graph.trained
+  ids = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
+  # Traced once for two signatures: half the graph, half the time to load.
+  compute = tf.function(graph.compute, input_signature=ids)
+  functions = {"ids": tf.function(lambda *ids: compute(*ids), ids)}
+  if hasattr(trained.config, "num_attention_heads"):
+    functions["attention"] = tf.function(
+      lambda *ids: {"attention": graph.attend(*ids)}, ids
+    )
+  module = tf.Module()
+  texts = answers.MAKERS[trained.kind].texts
+  if "text_pair" in texts:
+    vocab_file, lowers = graph.vocab_file, trained.do_lower_case
+    module.tokenizer = tf_tokenization.make_tokenizer(vocab_file, lowers)
+    serve = _make_string_server(graph, compute, module.tokenizer)
+    names = texts if trained.has_text_pair else texts[:1]
+    strings = [tf.TensorSpec([None], tf.string, name) for name in names]
+    functions["serving_default"] = tf.function(serve, strings)
+  # Their own variables: Keras's objects are of no use without Keras.
+  module.weights = [variable.value for variable in trained.model.variables]
+  tf.saved_model.save(
+    module,
+    folder,
+    signatures=functions,
+    options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
+  )

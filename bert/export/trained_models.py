@@ -1,0 +1,232 @@
+"""A trained model from the folder of its training: head, labels, weights."""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import os
+import sys
+from typing import Any
+
+import keras
+
+from bert import heads, modeling
+from bert.data import files, label_files, text_vectors
+from bert.encoders import encoder_table
+from bert.serving import answers
+from bert.tasks import classification_results, feature_tagger, squad_results
+from bert.training import model_selection, same_run
+from bert.weights import checkpoints
+
+_ROUNDING = 1e-5  # Scores differ by less.
+# The settings of models that were only pre-trained.
+_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean"}
+_DEFAULTS |= {"normalize": False, "top_k": 5}
+_DEFAULTS |= dict.fromkeys(text_vectors.PREPARATION)
+_MASKED_LM = "cls/predictions/transform/dense/kernel"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+  """A model with its weights and its task."""
+
+  kind: str  # A key of `answers.MAKERS`.
+  config: modeling.EncoderConfig
+  model: keras.layers.Layer
+  do_lower_case: bool
+  labels: tuple[str, ...] = ()
+  thresholds: tuple[float, ...] = ()  # For each label of a multi_label one.
+  has_text_pair: bool = True  # Whether a classifier learned from pairs.
+  # The settings on which answers depend besides labels: see `setting_names`.
+  prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  weights: str = ""  # The folder and step they are from.
+
+
+def setting_names(kind: str) -> list[str]:
+  """Lists the settings of a kind of model."""
+  return ["max_seq_length", *answers.MAKERS[kind].settings]
+
+
+def describe_settings(settings: Mapping[str, Any]) -> str:
+  """Lists settings for people, without what is off or unset.
+
+  >>> describe_settings({"top_k": 5, "doc_stride": None, "by_character": True})
+  'top_k 5  by_character'
+  """
+  shown = {
+    name: ", ".join(value) if isinstance(value, dict) else value
+    for name, value in settings.items()
+    if value is not None and value is not False
+  }
+  return "  ".join(n if v is True else f"{n} {v}" for n, v in shown.items())
+
+
+SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
+
+
+def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
+  """Loads a training's best or newest weights; a ValueError without any."""
+  path = os.path.join(folder, "settings.json")
+  settings = files.read_json_if_any(path)
+  kind = str(settings.get("problem", ""))
+  if kind not in answers.TRAINED:
+    found = f"its problem is {kind}" if kind else "no settings.json with one"
+    raise ValueError(
+      f"{folder}: {found}; expected the --output_dir of run_classifier.py, "
+      "run_squad.py, run_tagging.py or run_multiple_choice.py"
+    )
+  allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
+  if "pooling" in settings:
+    allowed |= {"pooling": ("cls", "mean", "max")}
+  if settings.get("feature_based"):
+    allowed |= {"feature_layers": (list,), "lstm_size": (range(1, 10**4),)}
+  with checkpoints.naming_damage(path):
+    files.check_values(settings, allowed)
+  settings |= files.read_json_if_any(os.path.join(folder, "hub_model.json"))
+  if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
+    raise ValueError(f"{vocab_file}: {folder} was trained with another one")
+  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
+  prediction = _read_settings(folder, kind, settings, config)
+  labels = ()
+  if answers.MAKERS[kind].has_labels:
+    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
+  model = _make_model(kind, config, labels, settings)
+  variables = checkpoints.model_variables(model)
+  choice, step = "best", model_selection.restore_best(folder, variables)
+  if step is None:
+    choice, step = "newest", checkpoints.restore(folder, variables)
+  if step is None:
+    raise ValueError(f"{folder}: no checkpoint there")
+  identify = functools.partial(same_run.identify_weights, model)
+  thresholds = []
+  if kind == "multi_label":
+    tuned = classification_results.read_thresholds([folder], labels, identify)
+    thresholds = [0.5] * len(labels) if tuned is None else tuned.tolist()
+  elif kind == "question_answering":
+    tuned = squad_results.read_threshold([folder], identify)
+    if tuned:
+      # It is the odds of one question, which an export rounds differently.
+      prediction["null_score_diff_threshold"] = tuned.values[0] + _ROUNDING
+  return TrainedModel(
+    kind=kind,
+    config=config,
+    model=model,
+    do_lower_case=settings["do_lower_case"],
+    labels=labels,
+    thresholds=tuple(thresholds),
+    has_text_pair=prediction.pop("has_text_pair"),
+    prediction=prediction,
+    settings=settings | {"columns": prediction.pop("columns")},
+    weights=f"{folder}, {choice} weights, step {step}",
+  )
+
+
+def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
+  """Reads the settings that `setting_names` lists, and perhaps others."""
+  path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
+  takes_pairs = config.type_vocab_size > 1
+  prediction = {"has_text_pair": takes_pairs, "columns": {}}
+  prediction |= files.read_json_if_any(path)
+  prediction |= {name: settings[name] for name in names if name in settings}
+  with checkpoints.naming_damage(path):
+    allowed = {"has_text_pair": (bool,), "columns": (dict,)}
+    files.check_values(prediction, allowed)
+    answers.check_settings(kind, prediction, config.max_position_embeddings)
+    if prediction["has_text_pair"] and not takes_pairs:
+      raise ValueError(
+        "has_text_pair is true, but the model has one segment (type_vocab_size "
+        "is 1): expected false"
+      )
+  return prediction
+
+
+def _make_model(kind, config, labels, settings):
+  name = answers.MAKERS[kind].head
+  if name == heads.SpanModel.__name__:
+    return heads.SpanModel(config, "float32")
+  if not settings.get("feature_based"):
+    made = getattr(heads, name)
+    count, pooling = max(1, len(labels)), settings.get("pooling", "")
+    return made(config, count, "float32", pooling=pooling)
+  layers, mixed = feature_tagger.read_feature_layers(
+    list(map(str, settings["feature_layers"])), config.num_hidden_layers
+  )
+  return feature_tagger.FeatureTaggerModel(
+    config,
+    len(labels),
+    "float32",
+    layers=layers,
+    mixed=mixed,
+    lstm_size=settings["lstm_size"],
+  )
+
+
+def load_pretrained(
+  weights: checkpoints.Weights,
+  config: modeling.EncoderConfig,
+  do_lower_case: bool,
+  kind: str | None = None,
+) -> TrainedModel:
+  """Loads weights as FEATURES or FILL_MASK; a ValueError if they do not fit."""
+  if not kind:
+    has_head = _MASKED_LM in weights.shapes
+    kind = answers.FILL_MASK if has_head else answers.FEATURES
+  make, needed = encoder_table.make_encoder, ("bert/",)
+  if kind == answers.FILL_MASK:
+    make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
+    if encoder_table.is_causal(config):
+      raise ValueError(
+        "--task=fill_mask: only fill_mask.py makes a causal model's guesses"
+      )
+    checkpoints.check_masked_lm(weights, [_MASKED_LM])
+  for name in ("output_weights", "cls/squad/output_weights"):
+    if name in weights.shapes:
+      print(
+        f"note: {weights.source} has the head of a task, {name}, which is left "
+        "out: how it answers is said by the folder of a training, or by what "
+        "convert_checkpoint.py makes of a Hugging Face classifier",
+        file=sys.stderr,
+      )
+  model = make(config, "float32")
+  checkpoints.assign(
+    weights,
+    checkpoints.model_variables(model),
+    optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
+  )
+  longest = config.max_position_embeddings
+  length = min(_DEFAULTS["max_seq_length"], longest)
+  return TrainedModel(
+    kind=kind,
+    config=config,
+    model=model,
+    do_lower_case=do_lower_case,
+    has_text_pair=config.type_vocab_size > 1,
+    prediction={**_DEFAULTS, "max_seq_length": length},
+    weights=weights.source,
+  )
+
+
+def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
+  """Replaces settings of predictions; a ValueError if one does not fit."""
+  kind, config = trained.kind, trained.config
+  names = setting_names(kind)
+  for name in values:
+    if name not in names:
+      raise ValueError(
+        f"--{name}: a model of the kind {kind} has only {', '.join(names)}"
+      )
+  found = {**trained.prediction, **values}
+  layers = config.num_hidden_layers
+  if not -layers <= found.get("layer", 0) < layers:
+    raise ValueError(
+      f"--layer={found['layer']}: expected {-layers} to {layers - 1}"
+    )
+  if found.get("pooling") == "cls" and encoder_table.is_causal(config):
+    raise ValueError(
+      "--pooling=cls: the first token of a causal model sees no other: use mean"
+    )
+  threshold = "null_score_diff_threshold"
+  if threshold in values and not found["version_2_with_negative"]:
+    raise ValueError(f"--{threshold}: this model answers every question")
+  answers.check_settings(kind, found, config.max_position_embeddings)
+  return dataclasses.replace(trained, prediction=found)

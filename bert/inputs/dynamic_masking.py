@@ -1,0 +1,76 @@
+"""Masks drawn while records are read: others each time a record comes again.
+
+They are a function of the seed, the record's bytes, and its number in the
+series that training reads: the same after a kill, on any number of devices.
+Records without a number, as evaluations read them, always get the same masks.
+"""
+
+from collections.abc import Sequence
+import functools
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.data import files, pretraining_data
+from bert.inputs import records, training_input
+
+
+def add_masks(
+  source: training_input.TrainingInput,
+  paths: Sequence[str],
+  settings: Any,
+  vocabulary: pretraining_data.Vocabulary,
+) -> training_input.TrainingInput:
+  """Masks a source's records; a ValueError if another vocabulary made them."""
+  for path in paths:
+    first = tf.constant([next(records.read_records(path))])
+    ids = source.parse(first)["input_ids"][0].numpy()
+    if ids[0] != vocabulary.cls or vocabulary.sep not in ids:
+      raise ValueError(
+        f"{path}: record 0 lacks [CLS] or [SEP] of --vocab_file="
+        f"{settings.vocab_file}: it was made with another vocabulary"
+      )
+
+  def add_number(number, row):
+    # Parsers skip these 20 digits: a tf.train.Example has no field 2.
+    digits = tf.strings.as_string(number, width=20, fill="0")
+    return row[0], row[1] + b"\x12\x14" + digits
+
+  kind = "words" if settings.do_whole_word_mask else "tokens"
+  return source._replace(
+    rows=lambda skip: source.rows(skip).enumerate(skip).map(add_number),
+    parse=functools.partial(_parse, source, settings, vocabulary),
+    identity=f"{source.identity}, {settings.masked_lm_prob:g} of {kind} masked "
+    f"by vocabulary {files.hash_file(settings.vocab_file)[:12]}",
+  )
+
+
+def _parse(source, settings, vocabulary, rows) -> training_input.Features:
+  """Parses records without masks, a string [B], to features with masks."""
+  most = settings.max_predictions_per_seq
+
+  def mask(rows, ids, lengths):
+    ids, drawn = ids.copy(), np.zeros([3, len(rows), most], np.int32)
+    for row, length in enumerate(lengths):
+      tokens = ids[row, :length].tolist()
+      rng = pretraining_data.Generator(b"%d, %b" % (settings.seed, rows[row]))
+      length_a = tokens.index(vocabulary.sep) + 1
+      ids[row, :length], positions = pretraining_data.mask_tokens(
+        tokens, length_a, vocabulary, settings, rng
+      )
+      labels, count = [tokens[i] for i in positions], len(positions)
+      drawn[:, row, :count] = positions, labels, [1] * count
+    return ids, drawn
+
+  features = source.parse(rows)
+  ids, lengths = features["input_ids"], tf.reduce_sum(features["input_mask"], 1)
+  masked, drawn = tf.numpy_function(mask, [rows, ids, lengths], [tf.int32] * 2)
+  drawn = tf.ensure_shape(drawn, [3, rows.shape[0], most])
+  return {
+    **features,
+    "input_ids": tf.ensure_shape(masked, ids.shape),
+    "masked_lm_positions": drawn[0],
+    "masked_lm_ids": drawn[1],
+    "masked_lm_weights": tf.cast(drawn[2], tf.float32),
+  }

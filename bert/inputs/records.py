@@ -1,0 +1,421 @@
+"""TFRecords of pre-training examples, named as Google's, as batches."""
+
+# TensorFlow's stubs know neither datasets of datasets nor shapes of features.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+# pyright: reportIndexIssue=false, reportReturnType=false
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+import gzip
+import hashlib
+from typing import Any, NamedTuple
+import zlib
+
+from google.protobuf import message
+import tensorflow as tf
+
+from bert import modeling
+from bert.data import files, record_writer, remote
+from bert.inputs import training_input
+
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
+Spec = Mapping[str, tf.io.FixedLenFeature]
+_NO_LENGTH = "no length of a record, or this is no TFRecord file"
+_READ_ERRORS = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
+
+# Files read in turns while training, and records shuffled, as in the original:
+# those of a file are shuffled already.
+_CYCLE_LENGTH = 4
+_SHUFFLE_BUFFER = 100
+
+# Most batches whose records are grouped by length together.
+_BATCHES_PER_GROUP = 64
+
+_DIGESTED = 1 << 16  # Bytes of a block that enters the digest of a file.
+_BLOCKS_BETWEEN = 64  # Such blocks of all files together, besides their ends.
+
+
+class RecordId(NamedTuple):
+  """Where a record comes from; tensors of the same shape."""
+
+  file: tf.Tensor  # int64, index into the list of files.
+  record: tf.Tensor  # int64, index of the record in its file.
+
+
+def pretraining_spec(max_seq_length: int, max_predictions_per_seq: int) -> Spec:
+  """Returns the features of a pre-training example, without the batch axis."""
+  per_token = tf.io.FixedLenFeature([max_seq_length], tf.int64)
+  per_prediction = tf.io.FixedLenFeature([max_predictions_per_seq], tf.int64)
+  weights = tf.io.FixedLenFeature([max_predictions_per_seq], tf.float32)
+  return {
+    **dict.fromkeys(INPUT_NAMES, per_token),
+    "masked_lm_positions": per_prediction,
+    "masked_lm_ids": per_prediction,
+    "masked_lm_weights": weights,
+    "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+  }
+
+
+class Limit(NamedTuple):
+  """What the integers of a feature must stay below."""
+
+  value: int
+  origin: str  # Where the value comes from, for an error message.
+
+
+Limits = Mapping[str, Limit]
+
+
+def input_limits(config: modeling.EncoderConfig) -> Limits:
+  """Returns the limits of a model's inputs."""
+  segments = config.type_vocab_size
+  return {
+    "input_ids": Limit(config.vocab_size, "the config's vocab_size"),
+    "segment_ids": Limit(segments, "the config's type_vocab_size"),
+  }
+
+
+def pretraining_limits(
+  max_seq_length: int, config: modeling.EncoderConfig
+) -> Limits:
+  """Returns the limits of a pre-training example's integers."""
+  inputs = input_limits(config)
+  return {
+    **inputs,
+    "masked_lm_positions": Limit(max_seq_length, "--max_seq_length"),
+    "masked_lm_ids": inputs["input_ids"],
+    "next_sentence_labels": Limit(2, "the number of classes"),
+  }
+
+
+def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
+  """Checks the first record of every file, and the framing of local plain ones.
+
+  A ValueError says that a file is empty, damaged, no TFRecord file, of other
+  features or lengths, or holds ids above their limits.
+  """
+  for path in paths:
+    first = next(read_records(path), None)
+    if first is None:
+      raise ValueError(f"{path}: holds no record")
+    _check_record(path, 0, first, spec, limits)
+    if _is_walkable(path):
+      count_records([path])
+
+
+def describe_files(paths: Sequence[str]) -> str:
+  """Returns the number, size and digest of files; copies have the same.
+
+  The digest is of the sizes and of blocks: both ends of each file, and about 64
+  of all of them in between, so that large ones take no time.
+  """
+  digest, total = hashlib.sha256(), 0
+  steps = max(1, _BLOCKS_BETWEEN // max(1, len(paths))) + 1
+  for path in paths:
+    with tf.io.gfile.GFile(path, "rb") as file:
+      size = file.size()
+      total += size
+      digest.update(size.to_bytes(8))
+      last = max(0, size - _DIGESTED)
+      for start in sorted({last * step // steps for step in range(steps + 1)}):
+        file.seek(start)
+        digest.update(file.read(_DIGESTED))
+  count = f"{len(paths)} file{'s' * (len(paths) > 1)}"
+  return f"{count} of {total:,} bytes, digest {digest.hexdigest()[:12]}"
+
+
+def check_unchanged(paths: Sequence[str], identity: str) -> None:
+  """Raises a ValueError if files are no longer those that were described."""
+  if not identity.startswith(describe_files(paths)):
+    raise ValueError(
+      f"{paths[0]}, or another input file, was changed while it was read: "
+      "training has learned from both contents; train again"
+    )
+
+
+def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
+  """Reads all records; describes the first that is damaged or does not fit."""
+  for path in paths:
+    try:
+      for index, serialized in enumerate(read_records(path)):
+        _check_record(path, index, serialized, spec, limits)
+    except ValueError as error:
+      return str(error)
+  return None
+
+
+def training_dataset(
+  paths: Sequence[str], seed: int, skip: int = 0
+) -> tf.data.Dataset:
+  """Repeats the records of files forever, in an order the seed decides.
+
+  Yields (RecordId, serialized example), scalars; every epoch has each record
+  once, in an order of its own. The first `skip` are left out; whole epochs of
+  them are not even read.
+  """
+  epoch, skip = divmod(skip, count_records(paths)) if skip else (0, 0)
+  sources, read_file = _sources(paths), _make_reader(paths)
+
+  def shuffle(epoch):
+    graph = tf.compat.v1.get_default_graph()
+    if graph.seed in (0, 2**31 - 1):  # It takes seeds modulo the second.
+      # TensorFlow would compare the symbolic second seed with 0, and fail.
+      graph.seed = 1
+    files = sources.shuffle(len(paths), seed=seed + epoch)
+    records = files.interleave(
+      read_file,
+      cycle_length=min(_CYCLE_LENGTH, len(paths)),
+      num_parallel_calls=tf.data.AUTOTUNE,
+      deterministic=True,
+    )
+    return records.shuffle(_SHUFFLE_BUFFER, seed=seed + epoch)
+
+  epochs = tf.data.Dataset.range(epoch, tf.int64.max)
+  return epochs.flat_map(shuffle).skip(skip)
+
+
+def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:
+  """Yields (RecordId, serialized example), file after file, once."""
+  return _sources(paths).flat_map(_make_reader(paths))
+
+
+def sample_dataset(paths: Sequence[str], most: int) -> tf.data.Dataset:
+  """Yields about `most` records, the first ones of up to 16 files."""
+  paths = paths[:: -(-len(paths) // 16)]
+  read_file, share = _make_reader(paths), -(-most // len(paths))
+  return _sources(paths).flat_map(lambda *file: read_file(*file).take(share))
+
+
+def parse_batch(
+  serialized: tf.Tensor, spec: Spec, limits: Limits
+) -> dict[str, tf.Tensor]:
+  """Parses serialized examples, a string [B], to int32 and float32 tensors."""
+  features = tf.io.parse_example(serialized, spec)
+  for name, limit in limits.items():
+    # Not every device objects to an id outside the embedding table.
+    ids = features[name]
+    tf.debugging.assert_less(ids, tf.cast(limit.value, ids.dtype))
+    tf.debugging.assert_non_negative(ids)
+  return {
+    name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+    for name, value in features.items()
+  }
+
+
+def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
+  """Cuts the common padding of the named features, [B, ..., S] each."""
+  # Rounded up, a quarter of a short batch would be padding, which costs more
+  # than round lengths gain.
+  length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
+  return {
+    name: value[..., :length] if name in names else value
+    for name, value in features.items()
+  }
+
+
+def group_by_length(
+  source: training_input.TrainingInput, paths: Sequence[str], settings: Any
+) -> training_input.TrainingInput:
+  """Orders a source, of the records of files, by length within groups.
+
+  The series is cut into groups of many batches; the records of a group are
+  sorted by length and its batches of --train_batch_size shuffled.
+  """
+  batch_size, length = settings.train_batch_size, settings.max_seq_length
+  mask = {"input_mask": tf.io.FixedLenFeature([length], tf.int64)}
+
+  def reorder(index, group):
+    masks = tf.io.parse_example(group[1], mask)["input_mask"]
+    order = tf.argsort(tf.reduce_sum(masks, 1), stable=True)
+    drawn = tf.random.experimental.stateless_shuffle(
+      tf.reshape(order, [-1, batch_size]),
+      tf.stack([tf.constant(settings.seed, tf.int64), index]),
+    )
+    return tf.nest.map_structure(
+      lambda rows: tf.gather(rows, tf.reshape(drawn, [-1])), group
+    )
+
+  def rows(skip):
+    count = count_records(paths)  # Here, for an evaluation takes no rows.
+    # Small enough that no record is twice in a group.
+    batches = min(_BATCHES_PER_GROUP, max(1, count // batch_size // 2))
+    size = batches * batch_size
+    first = skip // size
+    groups = source.rows(first * size).batch(size)
+    numbers = tf.data.Dataset.range(first, tf.int64.max)
+    ordered = tf.data.Dataset.zip(numbers, groups).map(reorder)
+    return ordered.unbatch().skip(skip - first * size)
+
+  return source._replace(
+    rows=rows,
+    parse=lambda rows: trim(source.parse(rows), *INPUT_NAMES),
+    # Batches of another size hold the records in another order.
+    identity=f"{source.identity}, grouped by length in batches of {batch_size}",
+  )
+
+
+def _sources(paths: Sequence[str]) -> tf.data.Dataset:
+  """Yields index, path and compression of every file."""
+  return tf.data.Dataset.zip(
+    tf.data.Dataset.range(len(paths)),
+    tf.data.Dataset.from_tensor_slices(list(paths)),
+    tf.data.Dataset.from_tensor_slices([_compression(p) for p in paths]),
+  )
+
+
+def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
+  """Builds the function that reads a file of `_sources`, and checks it behind.
+
+  If a compressed file is cut short where the length of a record should be,
+  TensorFlow takes it for the end.
+  """
+  unchecked = set(filter(_compression, paths))
+
+  def check_once(path):
+    path = path.decode()
+    if path in unchecked:
+      check_gzip(path)  # 6 s per gigabyte.
+      unchecked.discard(path)
+    yield from ()
+
+  def read_file(index, path, compression):
+    row_id = RecordId(
+      tf.data.Dataset.from_tensors(index).repeat(),
+      tf.data.Dataset.range(tf.int64.max),
+    )
+    records = tf.data.TFRecordDataset(path, compression_type=compression)
+    if unchecked:
+      no_records = tf.data.Dataset.from_generator(
+        check_once, output_signature=tf.TensorSpec([], tf.string), args=(path,)
+      )
+      records = records.concatenate(no_records)
+    return tf.data.Dataset.zip((row_id, records))
+
+  return read_file
+
+
+def check_gzip(path: str) -> None:
+  """Raises an error if a compressed file is damaged."""
+  with files.open_bytes(path) as file, gzip.open(file) as text:
+    while text.read(1 << 20):
+      pass
+
+
+def _compression(path: str) -> str:
+  # A TFRecord starts with its length, 8 bytes, which would have to be 559,903
+  # or more to look like the magic number of gzip with deflate.
+  with files.open_bytes(path) as file:
+    return "GZIP" if file.read(3) == b"\x1f\x8b\x08" else ""
+
+
+def read_records(path: str) -> Iterator[bytes]:
+  """Yields the records; a ValueError names one that is damaged.
+
+  It takes a thirtieth of the time of TensorFlow's reader outside a graph.
+  """
+  is_compressed, index, offset = bool(_compression(path)), 0, 0
+  with files.open_bytes(path) as stored:
+    file = gzip.open(stored) if is_compressed else stored
+    try:
+      while header := file.read(12):
+        length = int.from_bytes(header[:8], "little")
+        if header != record_writer.frame_header(length):
+          raise ValueError(_NO_LENGTH)
+        try:
+          rest = file.read(length + 4)
+        except (OverflowError, MemoryError):  # A crafted length.
+          raise ValueError(f"a record of {length:,} bytes") from None
+        yield record_writer.unframe_record(header + rest)
+        index, offset = index + 1, offset + length + 16
+    except _READ_ERRORS as error:
+      file_name = f"{path}, decompressed" if is_compressed else path
+      raise ValueError(
+        f"{file_name}: record {index}, at byte {offset}: {error}"
+      ) from None
+
+
+def _check_record(path, index, serialized, spec, limits) -> None:
+  where = f"{path}: record {index}"
+  try:
+    example = tf.train.Example.FromString(serialized)
+  except message.DecodeError as error:
+    raise ValueError(f"{where} is not a tf.train.Example") from error
+  found = example.features.feature
+  for name, flags_if_missing, flags in (
+    (
+      "masked_lm_ids",
+      "--dynamic_masking=true or --teacher_only=true",
+      "--dynamic_masking=false, --teacher_only=false",
+    ),
+    ("next_sentence_labels", "--next_sentence=false", "--next_sentence=true"),
+  ):
+    if (name in found) != (name in spec) and "segment_ids" in found:
+      raise ValueError(
+        f"{where} has {'no ' * (name in spec)}{name}: run_pretraining.py reads "
+        f"such records with {flags if name in found else flags_if_missing}"
+      )
+  if missing := sorted(set(spec) - set(found)):
+    raise ValueError(
+      f"{where} has no feature {', '.join(missing)}; it has "
+      f"{', '.join(sorted(found)) or 'none'} (not pre-training records?)"
+    )
+  for name, feature in spec.items():
+    kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
+    count = len(getattr(found[name], kind).value)
+    if count != feature.shape[0]:
+      fault = f"{where}: {name} holds {count} values"
+      if not count or name == "next_sentence_labels":
+        raise ValueError(f"{fault}, expected {feature.shape[0]} in its {kind}")
+      is_input = name in INPUT_NAMES
+      flag = "--max_seq_length" if is_input else "--max_predictions_per_seq"
+      raise ValueError(
+        f"{fault}, expected {feature.shape[0]}; pass {flag}={count}, which the "
+        "records were made with"
+      )
+  for name, limit in limits.items():
+    values = found[name].int64_list.value
+    if min(values) < 0 or max(values) >= limit.value:
+      wrong = min(values) if min(values) < 0 else max(values)
+      raise ValueError(
+        f"{where}: {name} holds {wrong}, {limit.origin} is "
+        f"{limit.value}: the records were made for another model"
+      )
+
+
+def count_records(paths: Sequence[str]) -> int:
+  """Counts the records of files; a ValueError if the framing is damaged."""
+  count = 0
+  for path in paths:
+    stat = tf.io.gfile.stat(path)
+    count += _count(path, (stat.length, stat.mtime_nsec))
+  return count
+
+
+def count_at_once(paths: Sequence[str]) -> int | None:
+  """Counts records; None if that would read or decompress whole files."""
+  return count_records(paths) if all(map(_is_walkable, paths)) else None
+
+
+@functools.cache
+def _count(path: str, version: tuple[int, int]) -> int:
+  if not _is_walkable(path):
+    return sum(1 for _ in read_records(path))
+  size, offset, count = version[0], 0, 0
+  with open(path, "rb") as file:
+    while offset < size:  # From record to record; reads none.
+      file.seek(offset)
+      header = file.read(12)
+      length = int.from_bytes(header[:8], "little")
+      fault = _NO_LENGTH if header != record_writer.frame_header(length) else ""
+      offset += length + 16
+      if not fault and offset > size:
+        fault = f"the record is cut short; the file has {size} bytes"
+      if fault:
+        start = offset - length - 16
+        raise ValueError(f"{path}: record {count}, at byte {start}: {fault}")
+      count += 1
+  return count
+
+
+def _is_walkable(path: str) -> bool:
+  return not remote.is_remote(path) and not _compression(path)

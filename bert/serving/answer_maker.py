@@ -1,0 +1,175 @@
+"""What makers of answers share: requests are checked, texts become inputs."""
+
+import abc
+from collections.abc import Iterable, Sequence
+import difflib
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from bert.data import packing, tables
+from bert.serving import export_card
+from bert.tasks import classification
+from bert.vocabularies import vocabulary_table
+
+# The name of an input of lines, which may also be given as a list.
+CHOICES = "choices"
+# Each becomes an input of its own, of the full length if the context is long.
+MOST_CHOICES = 1024
+# The texts of all kinds of models.
+_NAMES = {"text", "text_pair", "question", "context", CHOICES}
+# `textpair` is close to `text_pair`, `question_id` is not close to `question`.
+_NEAR = 0.85
+
+Answer = dict[str, Any]
+# Those of one input of the model; those of tokens have padding, too.
+Outputs = dict[str, np.ndarray]
+
+
+class Encoded(NamedTuple):
+  """A request as inputs of the model."""
+
+  rows: list[packing.PackedIds]  # Not padded; may be empty.
+  was_cut: bool  # Tokens of a text are in none of them.
+  source: Any = None  # For making the answer: the texts, and their windows.
+
+
+class AnswerMaker(abc.ABC):
+  """Makes the requests and answers of a kind of model; see `answers`."""
+
+  title: str  # A page about the model has it.
+  head = "ClassifierModel"  # In heads.py; "" if the encoder alone computes.
+  # What answers depend on besides max_seq_length; see `files.check_values`.
+  settings: dict[str, tuple[Any, ...]]
+  texts: tuple[str, ...] = ("text", "text_pair")  # All that it may take.
+  optional = "text_pair"  # The one of them that may be missing.
+  never_split: tuple[str, ...] = ()  # Tokens that a text may hold.
+  has_labels = has_thresholds = False  # Whether answers are labels.
+  number = "logits"  # The name of an output that is one number.
+  pads_fully = False  # Whether inputs are padded as they were in training.
+
+  def __init__(self, card: export_card.Card, vocab_file: str):
+    self.card = card
+    self._tokenizer = vocabulary_table.make_tokenizer(
+      vocab_file, card.do_lower_case, self.never_split
+    )
+    self.strips_marks = vocabulary_table.strips_marks(
+      vocab_file, card.do_lower_case
+    )
+    # The names of a request's texts, and whether they are required.
+    self.inputs = {name: name != self.optional for name in card.inputs}
+
+  def encode(self, request: Any) -> Encoded:
+    """Encodes a request; a ValueError says what it lacks, or has too much.
+
+    It holds texts by the names of `inputs`, and maybe other names, or is a
+    tuple in their order.
+    """
+    names = ", ".join(
+      name if required else f"{name} (optional)"
+      for name, required in self.inputs.items()
+    )
+    if isinstance(request, tuple):
+      if len(request) > len(self.inputs):
+        raise ValueError(f"{len(request)} texts; the model takes {names}")
+      request = dict(zip(self.inputs, request, strict=False))
+    if not isinstance(request, dict):
+      raise ValueError(f"expected a JSON object with {names}")
+    missing = [name for name in self.inputs if request.get(name) is None]
+    for name in request.keys() - self.inputs.keys():
+      near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
+      if name in _NAMES or near:
+        # Half a surrogate pair could not be written.
+        name = str(name).encode(errors="backslashreplace").decode()
+        raise ValueError(f"{name} is not read; the model takes {names}")
+    texts = {}
+    for name, required in self.inputs.items():
+      value = request.get(name)
+      if value is None and not required:
+        value = ""
+      if name == CHOICES and isinstance(value, str):
+        value = [line for line in value.split("\n") if line.strip()]
+      if name == CHOICES and isinstance(value, list | tuple):
+        texts[name] = _check_choices(value)
+      elif isinstance(value, str):
+        tables.check_unicode(value, name)
+        texts[name] = value
+      else:
+        found = "nothing" if value is None else type(value).__name__
+        raise ValueError(
+          f"{name} is {found}, expected a string; the model takes {names}"
+        )
+    return self._encode(texts)
+
+  def with_prompt(self, name: str) -> Self:
+    """Returns a maker that puts a prompt of the model before every text."""
+    raise ValueError(f"prompt_name={name}: only models of vectors have prompts")
+
+  def encode_all(self, requests: Iterable[Any]) -> list[Encoded]:
+    """Encodes several requests; a ValueError says which one is wrong."""
+    encoded = []
+    for number, request in enumerate(requests):
+      try:
+        encoded.append(self.encode(request))
+      except ValueError as error:
+        raise ValueError(f"inputs[{number}]: {error}") from None
+    return encoded
+
+  def _encode(self, texts: dict[str, Any]) -> Encoded:
+    """Encodes a text or a pair as run_classifier.py does."""
+    pair = texts.get("text_pair") or None
+    example = classification.Example("", texts["text"], pair, None, "", None)
+    features = list(
+      classification.make_features(
+        [example],
+        self._tokenizer,
+        lambda example: 0,
+        self.card.max_seq_length,
+        self.card.settings.get("doc_stride"),
+      )
+    )
+    rows = [make_row(f.input_ids, f.segment_ids) for f in features]
+    return Encoded(rows, features[0].was_cut)
+
+  def answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
+    """Makes the answer to a request, ready for JSON, of all rows' outputs."""
+    answer = self._answer(encoded, outputs)
+    return answer | {"truncated": encoded.was_cut}
+
+  def answer_all(
+    self, requests: Iterable[Encoded], outputs: Iterable[Outputs]
+  ) -> list[Answer]:
+    """Makes the answers to requests of the outputs of all their rows."""
+    remaining = iter(outputs)
+    return [
+      self.answer(request, [next(remaining) for _ in request.rows])
+      for request in requests
+    ]
+
+  @abc.abstractmethod
+  def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
+    """Returns all but `truncated`; see `answer`."""
+
+  def tokens(self, row: packing.PackedIds) -> list[str]:
+    """Returns the tokens of an input."""
+    return self._tokenizer.convert_ids_to_tokens(row.input_ids)
+
+
+def _check_choices(choices: Sequence[Any]) -> tuple[str, ...]:
+  """Returns choices, two or more texts, without the spaces around them."""
+  for number, choice in enumerate(choices):
+    if not isinstance(choice, str):
+      raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
+    tables.check_unicode(choice, CHOICES)
+    if not choice.strip():  # Skipping it would renumber the others.
+      raise ValueError(f"{CHOICES}: number {number} is empty")
+  if not 2 <= len(choices) <= MOST_CHOICES:
+    raise ValueError(
+      f"{CHOICES}: found {len(choices)}, expected 2 to {MOST_CHOICES}"
+    )
+  return tuple(choice.strip() for choice in choices)
+
+
+def make_row(ids: list[int], segment_ids: list[int]) -> packing.PackedIds:
+  """Makes an input without padding."""
+  return packing.PackedIds(ids, [1] * len(ids), segment_ids)

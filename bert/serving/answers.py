@@ -1,0 +1,363 @@
+"""From texts to a model's inputs, and from its outputs to answers.
+
+There is an `AnswerMaker` for each kind of model. It encodes and answers as the
+program that trained the model: the windows, probabilities, thresholds, spans
+and entities are made by the code of the tasks. Nothing here knows which engine
+computes the outputs, and nothing loads TensorFlow.
+"""
+
+from collections.abc import Mapping
+import copy
+import functools
+from typing import Any
+
+import numpy as np
+
+from bert.data import files, packing, text_vectors
+from bert.serving import answer_maker, export_card
+from bert.tasks import (
+  classification,
+  classification_results,
+  multiple_choice,
+  squad,
+  squad_answers,
+  squad_features,
+  tagging,
+  tagging_schemes,
+)
+
+MASK = "[MASK]"
+_PROMPT_NAME = "prompt_name"  # In a request: which of the model's prompts.
+_NEVER = -1e9  # Far below any logit.
+
+
+def _round(share: float) -> float:
+  """Returns a probability with 6 digits: float32 computes no more."""
+  return float(f"{share:.6g}")
+
+
+class Classification(answer_maker.AnswerMaker):
+  """A label of texts or pairs. Outputs: `logits`, or `value`, a number."""
+
+  title, has_labels = "Classifies texts", True
+  settings = {
+    "doc_stride": (*export_card.COUNT, None),
+    "window_pooling": ("mean", "max"),
+  }
+
+  def _answer(self, encoded, outputs):
+    card = self.card
+    logits = np.stack([np.atleast_1d(x[self.number]) for x in outputs])
+    of_one_text = np.zeros(len(logits), int)
+    found = classification_results.answer(
+      classification_results.pool_windows(
+        logits, of_one_text, card.settings["window_pooling"]
+      ),
+      card.kind,
+      card.labels,
+      np.array(card.thresholds) if card.thresholds else None,
+    )
+    [answer] = found.as_labels()
+    if not self.has_labels:
+      return {"value": answer}
+    [shares] = found.scores
+    probabilities = dict(zip(card.labels, map(_round, shares), strict=True))
+    name = "labels" if self.has_thresholds else "label"
+    return {name: answer, "probabilities": probabilities}
+
+
+class MultiLabel(Classification):
+  """Any number of labels of texts or pairs."""
+
+  has_thresholds = True
+
+
+class Regression(Classification):
+  """A number of texts or pairs."""
+
+  has_labels, number = False, "value"
+
+
+class Features(answer_maker.AnswerMaker):
+  """One vector of a text or a pair. Outputs: `vectors`."""
+
+  title, head = "Makes vectors of texts", ""
+  settings = {
+    "layer": (int,),
+    "pooling": ("cls", "mean", "max"),
+    "normalize": (bool, None),  # Earlier exports do not say it, nor do it.
+    "prompts": (dict, None),
+    "default_prompt_name": (str, None),
+    "lower_case": (bool, None),
+  }
+  prompt_name = None  # That of the default is in the settings.
+
+  def with_prompt(self, name):
+    prompts = self.card.settings.get("prompts")
+    text_vectors.find_prompt(prompts, name, "prompt_name")
+    maker = copy.copy(self)
+    maker.prompt_name = name
+    return maker
+
+  def encode(self, request):
+    if isinstance(request, dict) and request.get(_PROMPT_NAME) is not None:
+      request = dict(request)
+      return self.with_prompt(request.pop(_PROMPT_NAME)).encode(request)
+    return super().encode(request)
+
+  def _encode(self, texts):
+    get = self.card.settings.get
+    name = self.prompt_name
+    name = get("default_prompt_name") if name is None else name
+    prompt = text_vectors.find_prompt(get("prompts"), name, "prompt_name")
+    prompts = {"text": prompt}  # The second text of a pair has none.
+    prepared = {
+      name: text_vectors.prepare(text, prompts.get(name), get("lower_case"))
+      for name, text in texts.items()
+    }
+    return super()._encode(prepared)
+
+  def _answer(self, encoded, outputs):
+    return {"vector": outputs[0]["vectors"].tolist()}
+
+
+class FillMask(answer_maker.AnswerMaker):
+  """The likeliest tokens for each [MASK].
+
+  Outputs: `positions` of the masks, -1 for none; `ids` and `probabilities`.
+  """
+
+  title, head = "Guesses masked words", "PretrainingModel"
+  settings = {"top_k": export_card.COUNT}
+  texts, never_split = ("text",), (MASK,)
+
+  def _answer(self, encoded, outputs):
+    [output] = outputs
+    tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
+    masks = []
+    for place in np.flatnonzero(output["positions"] >= 0):
+      ids, shares = output["ids"][place], output["probabilities"][place]
+      pairs = zip(ids.tolist(), map(_round, shares), strict=True)
+      guesses = [
+        {"token": tokens.get(i, ""), "probability": x} for i, x in pairs
+      ]
+      masks.append(guesses)
+    return {"masks": masks}
+
+
+class MultipleChoice(answer_maker.AnswerMaker):
+  """Probabilities of choices. Outputs: `logits`, one number a choice."""
+
+  title = "Chooses among answers"
+  settings = {}
+  texts = ("context", "question", answer_maker.CHOICES)
+  optional = "question"
+
+  def _encode(self, texts):
+    context, question = texts["context"].strip(), texts["question"].strip()
+    choices = texts[answer_maker.CHOICES]
+    if not context and not question:
+      raise ValueError("neither a context nor a question")
+    example = multiple_choice.Example("", context, question, choices, None, "")
+    most = self.card.max_seq_length
+    [feature] = multiple_choice.make_features([example], self._tokenizer, most)
+    rows = map(answer_maker.make_row, feature.input_ids, feature.segment_ids)
+    return answer_maker.Encoded(list(rows), feature.was_cut, choices)
+
+  def _answer(self, encoded, outputs):
+    logits = np.array([[output["logits"] for output in outputs]])
+    [shares] = classification_results.probabilities(logits, "single_label")
+    predicted = int(shares.argmax())
+    return {
+      "predicted": predicted,
+      "choice": encoded.source[predicted],
+      "probabilities": list(map(_round, shares)),
+    }
+
+
+class Tagging(answer_maker.AnswerMaker):
+  """Labels of words and the entities that they mark. Outputs: `logits`."""
+
+  title, head, has_labels = "Labels words", "TaggerModel", True
+  settings = {
+    "label_scheme": (*tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
+    "by_character": (bool,),
+  }
+  texts = ("text",)
+
+  def _encode(self, texts):
+    text = texts["text"]
+    places = tagging.split_words(text, self.card.settings["by_character"])
+    return self._encode_words(text, list(places))
+
+  def encode_words(self, words: list[str]) -> answer_maker.Encoded:
+    """Encodes words that need not be found in a text."""
+    return self._encode_words(*tagging.join_words(words))
+
+  def _encode_words(self, text, places):
+    words = tuple(text[start:end] for start, end in places)
+    features = tagging.make_features(
+      [tagging.Sentence(words, None, 0, "", 1, text, tuple(places))],
+      self._tokenizer,
+      self.card.labels,
+      self.card.max_seq_length,
+    )
+    rows, masks = [], []
+    for feature in features:
+      ids = feature.input_ids
+      rows.append(answer_maker.make_row(ids, [0] * len(ids)))
+      masks.append(np.array(feature.label_mask) > 0)
+    return answer_maker.Encoded(rows, False, (text, places, masks))
+
+  def _answer(self, encoded, outputs):
+    text, places, masks = encoded.source
+    of_words = [np.zeros([0, len(self.card.labels)])] + [
+      output["logits"][: len(mask)][mask]
+      for output, mask in zip(outputs, masks, strict=True)
+    ]
+    logits = np.concatenate(of_words)
+    shares = classification_results.probabilities(logits, "single_label")
+    labels = [self.card.labels[number] for number in shares.argmax(-1)]
+    certainty = shares.max(-1)
+
+    def describe(start, end, text_name, type_name, type):
+      first, last = places[start][0], places[end - 1][1]
+      return {
+        text_name: text[first:last],
+        type_name: type,
+        "start": first,
+        "end": last,
+        "probability": _round(np.mean(certainty[start:end])),
+      }
+
+    words = [
+      describe(place, place + 1, "word", "label", label)
+      for place, label in enumerate(labels)
+    ]
+    if self.card.settings["label_scheme"] == tagging_schemes.NO_SCHEME:
+      return {"words": words}
+    entities = [
+      describe(entity.start, entity.end, "text", "type", entity.type)
+      for entity in tagging_schemes.find_entities(labels)
+    ]
+    return {"words": words, "entities": entities}
+
+
+class QuestionAnswering(answer_maker.AnswerMaker):
+  """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
+
+  title, head = "Answers questions about texts", "SpanModel"
+  settings = {
+    "doc_stride": export_card.COUNT,
+    "max_query_length": export_card.COUNT,
+    "n_best_size": export_card.COUNT,
+    "max_answer_length": export_card.COUNT,
+    "version_2_with_negative": (bool,),
+    "whole_word_answers": (bool,),
+    "null_score_diff_threshold": export_card.NUMBER,
+    "padding_competes": (bool,),
+  }
+  texts = ("question", "context")
+
+  def __init__(self, card: export_card.Card, vocab_file: str):
+    super().__init__(card, vocab_file)
+    settings = card.settings
+    self.pads_fully = settings["padding_competes"]
+    shape = squad_features.FeatureSettings(
+      vocab_file,
+      card.do_lower_case,
+      card.max_seq_length,
+      settings["doc_stride"],
+      settings["max_query_length"],
+      settings["version_2_with_negative"],
+    )
+    cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
+    self._maker = squad_features.FeatureMaker(shape, is_training=False)
+    self._find = squad_answers.SpanSearch(
+      self._maker,
+      squad_answers.AnswerSettings(
+        settings["n_best_size"],
+        settings["max_answer_length"],
+        settings["whole_word_answers"],
+      ),
+    )
+
+  def _encode(self, texts):
+    asked, context = texts["question"], texts["context"]
+    question = squad.Question("", asked, context, None, "context")
+    [(document, _)] = self._maker.documents([question])
+    _ = document.first_tokens  # An error is of this request alone.
+    query, windows, was_cut = self._maker.windows(document, question)
+    rows = [
+      self._pack(query, document.ids[start : start + length])
+      for start, length in windows
+    ]
+    source = question, document, len(query), windows
+    return answer_maker.Encoded(rows, was_cut, source)
+
+  def _answer(self, encoded, outputs):
+    question, document, query_length, windows = encoded.source
+    shape = [2, len(windows), self.card.max_seq_length]
+    logits = np.full(shape, _NEVER, np.float32)
+    pairs = zip(encoded.rows, outputs, strict=True)
+    for index, (row, output) in enumerate(pairs):
+      end = None if self.pads_fully else len(row.input_ids)
+      for part, name in enumerate(("start_logits", "end_logits")):
+        values = output[name][:end]
+        logits[part, index, : len(values)] = values
+    found = self._find(document, query_length, windows, *logits)
+    chosen = found.decide(self.card.settings["null_score_diff_threshold"])
+    answer = squad_answers.describe(question, found, chosen)
+    del answer["id"], answer["question"]
+    for span in (answer, *answer["runners_up"]):
+      span["probability"] = _round(span["probability"])
+    return answer
+
+
+# The kinds of models that were only pre-trained.
+FEATURES, FILL_MASK = "features", "fill_mask"
+# By the kind of a model.
+MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
+  "single_label": Classification,
+  "multi_label": MultiLabel,
+  "regression": Regression,
+  "question_answering": QuestionAnswering,
+  "tagging": Tagging,
+  "multiple_choice": MultipleChoice,
+  FEATURES: Features,
+  FILL_MASK: FillMask,
+}
+# Those whose --output_dir is loaded and exported.
+TRAINED = {*MAKERS} - {FEATURES, FILL_MASK}
+
+
+def check(card: export_card.Card) -> None:
+  """Raises a ValueError if no answers can be made by a card."""
+  if card.kind not in MAKERS:
+    raise ValueError(f"kind is {card.kind!r}, expected one of {[*MAKERS]}")
+  maker = MAKERS[card.kind]
+  if maker.has_labels != bool(card.labels):
+    raise ValueError(f"{len(card.labels)} labels of the kind {card.kind}")
+  if maker.has_thresholds and len(card.thresholds) != len(card.labels):
+    raise ValueError(
+      f"{len(card.thresholds)} thresholds for {len(card.labels)} labels"
+    )
+  single = tuple(name for name in maker.texts if name != "text_pair")
+  if card.inputs not in (maker.texts, single):
+    raise ValueError(f"inputs are {card.inputs}, expected {maker.texts}")
+  settings = {**card.settings, "max_seq_length": card.max_seq_length}
+  check_settings(card.kind, settings, card.max_position_embeddings)
+
+
+def check_settings(
+  kind: str, settings: Mapping[str, Any], most_tokens: int
+) -> None:
+  """Raises a ValueError if a model of so many tokens cannot answer by them."""
+  allowed = {"max_seq_length": (range(3, most_tokens + 1),)}
+  files.check_values(settings, {**allowed, **MAKERS[kind].settings})
+  length = settings["max_seq_length"]
+  if "window_pooling" in settings:
+    classification.check_doc_stride(settings.get("doc_stride"), length)
+  if "max_query_length" in settings:
+    squad_features.check_lengths(length, settings["max_query_length"])

@@ -1,0 +1,134 @@
+"""The card of an export, export.json: how its answers are made."""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import hashlib
+import json
+import os
+import shlex
+import typing
+from typing import Any
+
+from bert.data import files
+
+FILE = "export.json"
+# Changed whenever older exports can no longer be used.
+VERSION = 4
+
+ONNX_FILE = "model.onnx"
+ONNX_DATA_FILE = f"{ONNX_FILE}.data"  # Its weights.
+WEIGHTS = "weights"  # In `hashes`: the weights, whatever the format.
+ATTENTION = "attention_"  # Its outputs of this name and a layer's number.
+
+IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
+# Some of them are in the folder of a model.
+_MODELS = {"bert_config.json", "config.json", "settings.json"}
+NUMBER = (int, float)
+COUNT = (range(1, 10**6),)
+_ITEMS = {"inputs": (str,), "labels": (str,), "thresholds": NUMBER}
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+  """The content of export.json."""
+
+  version: int  # VERSION of the program that wrote it.
+  kind: str  # A key of `answers.MAKERS`.
+  format: str  # "saved_model", "litert" or "onnx".
+  inputs: tuple[str, ...]  # The names of the texts that it takes.
+  labels: tuple[str, ...]
+  thresholds: tuple[float, ...]  # For each label of multi_label.
+  max_seq_length: int
+  max_position_embeddings: int  # The longest input of the model.
+  do_lower_case: bool
+  num_layers: int
+  num_heads: int
+  settings: dict[str, Any]  # Those of its `answer_maker.AnswerMaker`.
+  weights: str  # Where they are from.
+  training: dict[str, Any]  # The settings of the training.
+  versions: dict[str, str]  # The packages that it was written with.
+  # The SHA-256 in hexadecimal digits of the vocabulary's files, of those of an
+  # ONNX model, and, as WEIGHTS, of the variables. Earlier exports lack some.
+  hashes: dict[str, str] = dataclasses.field(default_factory=dict)
+  # If it is quantized: its type, whether sums of its products can saturate on
+  # some processors, and the fields of `quantization.Comparison`.
+  quantization: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    allowed = {
+      field.name: (typing.get_origin(field.type) or field.type,)
+      for field in dataclasses.fields(self)
+    }
+    allowed |= {"num_layers": COUNT, "num_heads": (range(10**4),)}
+    files.check_values(vars(self), allowed)
+    for name, kinds in _ITEMS.items():
+      for value in getattr(self, name):
+        files.check_values({name: value}, {name: kinds})
+
+
+def check_file(folder: str, name: str, card: Card) -> None:
+  """Compares a file with its hash; a ValueError says that it is another."""
+  path = os.path.join(folder, name)
+  try:
+    found = files.hash_file(path)
+  except OSError as error:
+    raise ValueError(
+      f"{path}: {error.strerror}; copy the whole folder of the export"
+    ) from None
+  if found != card.hashes.get(name):
+    raise ValueError(
+      f"{path}: not the file that {FILE} describes: copy the export again"
+    )
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+  """Adds the SHA-256 of an object's other fields as `sha256`."""
+  rest = {name: value for name, value in content.items() if name != "sha256"}
+  text = json.dumps(rest, sort_keys=True)
+  return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def export_command(model: str, task: str = "") -> str:
+  """Returns the command that exports a model, a folder or a name of the Hub."""
+  # A name of the Hub may end in its revision.
+  name = os.path.basename(model.rstrip("/")).partition("@")[0]
+  flags = [f"--model={model}", f"--task={task}" if task else ""]
+  flags.append(f"--export_dir={name}_export")
+  return shlex.join(["python", "export_saved_model.py", *filter(None, flags)])
+
+
+def _describe(folder: str) -> str:
+  """Says what a folder without a card is, and how to make an export of it."""
+  found = os.listdir(folder) if os.path.isdir(folder) else []
+  if FILE not in found and not _MODELS.isdisjoint(found):
+    return f"a model, not an export: `{export_command(folder)}` makes one"
+  return f"no readable {FILE} there; expected an --export_dir"
+
+
+def read(
+  folder: str, check: Callable[[Card], None] = lambda card: None
+) -> Card:
+  """Reads an export's card; a ValueError, also of `check`, names the fault."""
+  path = os.path.join(folder, FILE)
+  try:
+    content = files.read_json(path)
+  except (OSError, ValueError):
+    raise ValueError(f"{folder}: {_describe(folder)}") from None
+  if content.get("version") != VERSION:
+    raise ValueError(
+      f"{path}: version {content.get('version')!r}, expected {VERSION}: "
+      "export the model again"
+    )
+  if content != seal(content):
+    raise ValueError(f"{path}: not as it was written; copy or export it again")
+  values = {
+    field.name: tuple(value) if isinstance(value, list) else value
+    for field in dataclasses.fields(Card)
+    for value in [content.get(field.name)]
+  }
+  try:
+    card = Card(**values)
+    check(card)
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}; export the model again") from None
+  return card

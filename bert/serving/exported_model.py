@@ -1,0 +1,232 @@
+"""Applies an exported model: requests in, answers out.
+
+`answers` encodes requests and makes answers; an engine computes;
+request_lines and http_server take the requests.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+import functools
+import os
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert.data import files, imports, packing, processor, progress, text_vectors
+from bert.serving import answer_maker, answers, engine_trials, export_card
+from bert.vocabularies import vocabulary_table
+
+# Inputs of the full length in a batch, by default. On two cores, larger ones
+# are slower: they are padded more.
+BATCH_SIZE = 4
+
+
+class Engine(Protocol):
+  """Computes with input_ids, input_mask and segment_ids, int32 [B, S]."""
+
+  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Computes the outputs that `answers` reads, a row for each input."""
+
+  def attend(self, *ids: np.ndarray) -> np.ndarray:
+    """Computes the attention, float32 [B, layers, heads, S, S]."""
+
+
+class ExportedModel:
+  """A model from a folder that export_saved_model.py wrote.
+
+  Its `maker` encodes requests and makes answers. A ValueError if the folder
+  holds something else, or another vocabulary than the one that was exported.
+  The engine has so many threads, 0 for one for each core; it may be given, or
+  its name, one of `engine_trials.NAMES`.
+  """
+
+  def __init__(
+    self,
+    folder: str,
+    threads: int = 0,
+    engine: Engine | str = "",
+    card: export_card.Card | None = None,
+    vocab_file: str | None = None,
+  ):
+    self.card = card or export_card.read(folder, answers.check)
+    vocab_file = vocab_file or vocabulary_table.find([folder])
+    if not vocab_file:
+      raise ValueError(f"{folder}: holds no vocabulary: export it again")
+    for name in vocabulary_table.saved_names(vocab_file):
+      if self.card.hashes:
+        export_card.check_file(folder, name, self.card)
+    self.name = os.path.basename(os.path.abspath(folder))
+    self.maker = answers.MAKERS[self.card.kind](self.card, vocab_file)
+    if isinstance(engine, str):
+      probes = engine_trials.make_probes(self.maker) if engine else []
+      engine = open_engine(folder, self.card, threads, engine, probes)
+    self._engine = engine
+    self.engine_name: str = getattr(engine, "name", "")
+
+  def size(self, row: packing.PackedIds) -> int:
+    """Returns the least length that an input is padded to."""
+    if self.maker.pads_fully:
+      return self.card.max_seq_length
+    return len(row.input_ids)
+
+  def compute(
+    self, rows: Sequence[packing.PackedIds]
+  ) -> list[answer_maker.Outputs]:
+    """Computes the outputs of inputs in one call of the engine."""
+    found = self._engine.run(*_pad(rows, max(map(self.size, rows))))
+    return [
+      {name: values[place] for name, values in found.items()}
+      for place in range(len(rows))
+    ]
+
+  @functools.cached_property
+  def weights_sha256(self) -> str:
+    """The SHA-256 of the weights; "" if an earlier export does not state it."""
+    hash_weights = getattr(self._engine, "hash_weights", None)
+    if hash_weights:  # The model is in memory.
+      return hash_weights()
+    return self.card.hashes.get(export_card.WEIGHTS, "")
+
+  def answer(
+    self, requests: Sequence[answer_maker.Encoded], most_tokens: int = 0
+  ) -> list[answer_maker.Answer]:
+    """Answers requests of `maker.encode`, by batches of similar length.
+
+    A batch has `most_tokens`, padding included, unless it is a single input; 0:
+    those of BATCH_SIZE inputs.
+    """
+    rows = [row for request in requests for row in request.rows]
+    most_tokens = most_tokens or BATCH_SIZE * self.card.max_seq_length
+    outputs: list[answer_maker.Outputs] = [{}] * len(rows)
+    for indices in group_by_length(list(map(self.size, rows)), most_tokens):
+      found = self.compute([rows[index] for index in indices])
+      for index, output in zip(indices, found, strict=True):
+        outputs[index] = output
+    return self.maker.answer_all(requests, outputs)
+
+  def check_head(
+    self, request: answer_maker.Encoded, layer: Any = None, head: Any = None
+  ) -> None:
+    """Raises a ValueError if there is no such head, or no token."""
+    if not self.card.num_heads:
+      raise ValueError("the model's encoder has no attention")
+    if not request.rows:
+      raise ValueError("there are no words in the text")
+    layers, heads = self.card.num_layers, self.card.num_heads
+    is_one = layer is not None or head is not None
+    for name, value, count in (("layer", layer, layers), ("head", head, heads)):
+      if is_one and (type(value) is not int or not 0 <= value < count):
+        raise ValueError(
+          f"{name} is {value!r}; expected a number from 0 to {count - 1}"
+        )
+
+  def attend(
+    self,
+    request: answer_maker.Encoded,
+    layer: int | None = None,
+    head: int | None = None,
+  ) -> answer_maker.Answer:
+    """Returns tokens of a request's first input, and a head's attention.
+
+    Without `layer` and `head`, that of all heads [layers, heads, S, S] comes as
+    base64 of 16-bit integers, little-endian, 65535 for 1. `check_head` says
+    whether there is such a head.
+    """
+    row = request.rows[0]
+    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
+    if layer is not None:
+      shown = found[layer, head].round(5).tolist()
+    else:
+      numbers = (found * 65535).round().astype("<u2")
+      shown = base64.b64encode(numbers.tobytes()).decode()
+    return {"tokens": self.maker.tokens(row), "attention": shown}
+
+
+def makes_vectors(folder: str) -> bool:
+  """Returns whether a folder holds an encoder of sentences, and no head."""
+  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
+  is_encoder = files.exists(os.path.join(folder, text_vectors.MODULES))
+  return is_encoder and str(settings.get("problem")) not in answers.TRAINED
+
+
+def open_engine(
+  folder: str,
+  card: export_card.Card,
+  threads: int = 0,
+  name: str = "",
+  probes: engine_trials.Probes = (),
+) -> Engine:
+  """Loads the model of an export with a named engine, or that of its format.
+
+  By the probes, "auto" finds the fastest one, OpenVINO the type of its numbers.
+  Products of int8 are for ONNX Runtime alone: OpenVINO takes longer for them
+  than for a float32 export.
+  """
+  if name and (card.format != "onnx" or name not in engine_trials.NAMES):
+    raise ValueError(
+      f"--engine={name}: {folder} has the format {card.format}; expected one "
+      f"of {', '.join(engine_trials.NAMES)}, and an export of --format=onnx"
+    )
+  if card.quantization:
+    if name == "openvino":
+      raise ValueError(
+        f"--engine=openvino: {folder} has int8 products, with which OpenVINO "
+        "is slower than with float32: leave out --engine, or export the model "
+        "without --quantize"
+      )
+    name = "onnxruntime"
+    if card.quantization.get("saturates", True) and processor.saturates_int8():
+      progress.note(
+        f"note: {folder}: an int8 export of an older version, whose products "
+        "saturate on this processor, which has no VNNI: answers may differ "
+        "from those that were compared; export the model again"
+      )
+  if name == engine_trials.AUTO:
+    name = engine_trials.find_fastest(
+      folder, probes, lambda n: open_engine(folder, card, threads, n, probes)
+    )
+  if name == "openvino":
+    imports.load(name, "--engine=openvino")
+    from bert.serving import openvino_engine
+
+    return openvino_engine.Engine(folder, card, threads, probes)
+  if card.format == "onnx":
+    imports.load("onnxruntime", "--format=onnx")
+    from bert.serving import onnx_engine
+
+    return onnx_engine.Engine(folder, card, threads)
+  if card.format == "saved_model":
+    imports.import_tensorflow()  # It takes seconds.
+    from bert.serving import tensorflow_engine
+
+    return tensorflow_engine.Engine(folder, threads)
+  raise ValueError(
+    f"{folder}: its format is {card.format}; this takes onnx or saved_model"
+  )
+
+
+def _pad(rows, length: int) -> list[np.ndarray]:
+  """Returns the parts of inputs as int32 [B, length]."""
+  padded = np.zeros([3, len(rows), length], np.int32)
+  for index, row in enumerate(rows):
+    padded[:, index, : len(row.input_ids)] = row
+  return list(padded)
+
+
+def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
+  """Yields the indices of items of similar size, the largest last.
+
+  The largest size of a group times its number is at most `most`, unless it has
+  one item.
+
+  >>> list(group_by_length([5, 1, 9, 2, 30], 10))
+  [[1, 3], [0], [2], [4]]
+  """
+  group: list[int] = []
+  for index in sorted(range(len(sizes)), key=sizes.__getitem__):
+    if group and sizes[index] * (len(group) + 1) > most:
+      yield group
+      group = []
+    group.append(index)
+  if group:
+    yield group

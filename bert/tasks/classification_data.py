@@ -1,0 +1,322 @@
+"""A classification task as feature files, batches and rows of logits.
+
+The files are the original's: `train.tf_record`, `eval.tf_record` and
+`predict.tf_record` in the output folder. They are made again when anything that
+shapes them has changed: the data, the vocabulary or a flag.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.data import files, label_files, record_writer, tables
+from bert.inputs import feature_files, held_out
+from bert.tasks import classification, classification_results, retrieval_scores
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSettings(feature_files.FeatureSettings):
+  """The settings that shape the features."""
+
+  doc_stride: int | None  # None: long texts are truncated.
+  label_separator: str
+  labels: tuple[str, ...]
+  problem: str  # One of classification.PROBLEMS.
+
+  @property
+  def num_outputs(self) -> int:
+    """The number of logits: of labels, or 1 for regression."""
+    return max(1, len(self.labels))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ClassificationSet(feature_files.FeatureSet):
+  """One set of examples."""
+
+  settings: FeatureSettings
+  tables: tuple[classification.Table, ...]
+
+  def groups(self) -> list[str]:
+    """Returns the group of each example; nothing if there are no groups."""
+    if self.tables[0].group is None:
+      return []
+    return [example.group or "" for example in self.examples()]
+
+
+def find_sets(
+  task: classification.ClassificationTask,
+  kind: str,
+  settings: FeatureSettings,
+  max_train_examples: int | None = None,
+) -> list[ClassificationSet]:
+  """Returns the sets of examples of a kind: "train", "eval" or "predict"."""
+  return [
+    ClassificationSet(
+      kind=kind,
+      settings=settings,
+      paths=tuple(table.path for table in tables),
+      source={"tables": [table._asdict() for table in tables]},
+      read=functools.partial(classification.read_examples, *tables),
+      limit=max_train_examples,
+      version=3,
+      name=name,
+      # The first one's files have the names of the original, which had one.
+      suffix=f"_{name}" if number else "",
+      tables=tables,
+    )
+    for number, (name, tables) in enumerate(task.sets(kind))
+  ]
+
+
+# Holds out examples to evaluate on, by label; a text is in one part only.
+split = functools.partial(
+  held_out.split,
+  describe=lambda example: (
+    [str(example.label)],
+    (example.text_a, example.text_b),
+  ),
+)
+
+
+def make_features(data: ClassificationSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  A row is a record of the original's: input_ids, input_mask and segment_ids,
+  int64 [max_seq_length], padded with 0; is_real_example, int64 [1], a 1, or a 0
+  if a label to train on is missing, as only a teacher allows; label_ids, int64
+  [1], of multi_label [labels], or of regression float [1]. A ValueError says
+  that an example is wrong, or that only some have a label.
+  """
+  settings = data.settings
+  names = ("examples", "cut", "labelled", "empty", "left_out")
+  counts = dict.fromkeys(names, 0)
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  is_multi_label = settings.problem == "multi_label"
+  label_ids = tf.io.FixedLenFeature(
+    [settings.num_outputs if is_multi_label else 1],
+    tf.float32 if settings.problem == "regression" else tf.int64,
+  )
+  is_real = tf.io.FixedLenFeature([], tf.int64)
+  others = {"label_ids": label_ids, "is_real_example": is_real}
+  data.layout = feature_files.Layout((settings.max_seq_length,), others=others)
+  counts = features.counts
+  windows = f" in {len(features):,} windows" if settings.doc_stride else ""
+  if counts["empty"]:
+    windows += f", {counts['empty']:,} of them with an empty text"
+  left_out = counts["left_out"]
+  without = data.kind == "train" and counts["examples"] - counts["labelled"]
+  feature_files.print_summary(
+    features,
+    f"{data.kind} ({data.name}): {counts['examples']:,} examples{windows}, "
+    f"{np.mean(features.lengths):.1f} tokens on average, {counts['cut']:,} "
+    f"truncated to --max_seq_length={settings.max_seq_length}",
+    *[f"{without:,} of them have no label"][: bool(without)],
+    *[f"{left_out:,} rows without a label are left out"][: bool(left_out)],
+  )
+
+
+def check_metric(data: ClassificationSet, metric: str) -> None:
+  """Raises a ValueError if all predictions of a set have the same score.
+
+  It would not say which weights are best.
+  """
+  settings, fault = data.settings, ""
+  encode = classification.make_label_encoder(
+    settings.labels, settings.problem, settings.label_separator
+  )
+  if metric in ("pearson", "spearman", "corr", "matthews_correlation"):
+    if len({encode(example) for example in data.examples()}) < 2:
+      fault = "all examples have the same label"
+  elif metric in ("f1", *retrieval_scores.NAMES):
+    wanted = 0
+    if settings.problem == "single_label":
+      wanted = classification_results.find_positive(settings.labels)
+    found = data.features.counts["label_sums"]
+    if not found[wanted]:
+      fault = f"no example has the label {(*settings.labels, '1')[wanted]}"
+  elif metric.endswith("_f1") and not any(data.features.counts["label_sums"]):
+    fault = "no example has a label"
+  if fault:
+    raise ValueError(
+      f"{', '.join(data.paths)}: {fault}, so --best_metric={metric} is the "
+      "same for all weights: evaluate on others, or choose another score"
+    )
+
+
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+  settings = data.settings
+  dtype, encode = int, record_writer.int64_feature
+  if settings.problem == "regression":
+    dtype, encode = float, record_writer.float_feature
+  label_sums, places = np.zeros(settings.num_outputs, dtype), []
+  for feature in classification.make_features(
+    _count_texts(data, counts, places),
+    data.make_tokenizer(),
+    classification.make_label_encoder(
+      settings.labels, settings.problem, settings.label_separator
+    ),
+    settings.max_seq_length,
+    settings.doc_stride,
+  ):
+    if feature.example_index == counts["examples"]:  # No further window.
+      counts["examples"] += 1
+      counts["cut"] += feature.was_cut
+      counts["labelled"] += feature.is_labelled
+    if settings.problem == "single_label":
+      label_sums[feature.label] += feature.is_labelled
+    else:
+      label_sums += feature.label
+    is_real = feature.is_labelled or data.kind != "train"
+    serialized = record_writer.encode_inputs(
+      [feature.input_ids],
+      [feature.segment_ids],
+      settings.max_seq_length,
+      label_ids=encode(np.ravel(feature.label).tolist()),
+      is_real_example=record_writer.int64_feature([is_real]),
+    )
+    length = len(feature.input_ids)
+    yield feature_files.Row(serialized, length, feature.example_index)
+  # A multi-label example may have no labels.
+  is_partial = 0 < counts["labelled"] < counts["examples"]
+  if is_partial and data.kind == "train":  # The others count as the average.
+    label_sums = label_sums * (counts["examples"] / counts["labelled"])
+  elif is_partial and settings.problem != "multi_label":
+    total = counts["examples"]
+    missing = total - counts["labelled"]
+    fault = tables.describe_unlabelled(places, missing, total)
+    raise ValueError(f"{fault}: predictions are scored on all or on none")
+  counts["label_sums"] = label_sums.tolist()
+
+
+def _count_texts(data, counts, places) -> Iterator[classification.Example]:
+  """Yields the examples; finds empty texts, and the first without a label."""
+  for example in data.select(data.read(counts=counts)):
+    texts = (example.text_a, example.text_b)
+    counts["empty"] += any(t is not None and not t.strip() for t in texts)
+    if example.label is None and len(places) < tables.PLACES_SHOWN:
+      places.append(example.location)
+    yield example
+
+
+def describe_texts(
+  task: classification.ClassificationTask, trains: bool
+) -> dict[str, Any]:
+  """Returns what predictions have to know of a task's texts.
+
+  It is "has_text_pair" and, of the user's own training file, its "columns":
+  "text" and "text_pair", by name or number, whether there is a "header", and
+  the "count" of all. Files of a benchmark differ in theirs.
+  """
+  described = {"has_text_pair": task.has_text_pair}
+  if task.name != "file" or not trains:
+    return described
+  [table] = task.train
+  first = next(tables.read_rows(table.path)).cells
+  columns = {"text": table.text, "text_pair": table.text_pair}
+  columns |= {"header": bool(table.header), "count": len(first)}
+  return described | {"columns": columns}
+
+
+def choose_labels(
+  task: classification.ClassificationTask,
+  settings: Any,
+  initial: Sequence[str] = (),
+) -> tuple[str, ...]:
+  """Returns the labels of a task, in the order of the head's outputs.
+
+  They are those of an earlier run, of --labels, of the task, or in the training
+  data, the first that are known; see `label_files.choose`. The settings are
+  those of run_classifier.py.
+  """
+  labels_file, given = settings.labels_file, settings.labels
+  separator = settings.label_separator
+  if task.problem == "regression":
+    if given:
+      raise ValueError("--labels: a regression has none")
+    return ()
+  labels = tuple(given) or task.labels
+  if not labels and task.train and not files.exists(labels_file):
+    examples = classification.read_examples(*task.train)
+    if not task.train[0].label_required:  # Only a teacher allows that.
+      examples = (e for e in examples if e.label is not None)
+    labels = classification.find_labels(examples, task.problem, separator)
+  labels = label_files.choose(
+    labels_file,
+    labels,
+    origin="the task's or those of --labels",
+    head=initial,
+    is_ordered=bool(given),
+    flag="--labels",
+  )
+  if task.problem == "single_label" and len(labels) < 2:
+    raise ValueError(
+      f"expected two labels or more, found only {labels[0]}: pass others with"
+      f" --labels, and an --output_dir without another {labels_file}"
+    )
+  return labels
+
+
+def pool_outputs(
+  data: ClassificationSet, results: dict[str, np.ndarray], pooling: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns logits [N, L] and targets of the examples, in their order.
+
+  `results` has logits and label_ids of the rows; `pooling`, of the windows of a
+  text, is "mean" or "max".
+  """
+  windows_of, targets = data.features.examples, results["label_ids"]
+  targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]
+  if data.settings.problem != "multi_label":
+    targets = targets[:, 0]
+  logits = classification_results.pool_windows(
+    results["logits"], windows_of, pooling
+  )
+  return logits, targets
+
+
+def write_predictions(
+  folder: str, data: ClassificationSet, answers: classification_results.Answers
+) -> None:
+  """Writes predictions.tsv, and test_results.tsv as the original did."""
+  data.check_unchanged()
+  names = [f"probability_{label}" for label in answers.labels]
+  separator = data.settings.label_separator
+
+  def describe_rows():
+    for example, predicted, scores in zip(
+      data.examples(), answers.as_labels(), answers.scores, strict=True
+    ):
+      if answers.problem == "regression":
+        predicted, scores = _rounded(predicted), ()
+      yield {
+        "id": example.example_id,
+        "text": example.text_a,
+        "text_pair": example.text_b or "",
+        "label": _join(example.label or "", separator),
+        "predicted": _join(predicted, separator),
+        **dict(zip(names, map(_rounded, scores), strict=True)),
+      }
+
+  has_pairs = any(table.text_pair is not None for table in data.tables)
+  header = ["id", "text", *["text_pair"] * has_pairs]
+  header += [*["label"] * data.is_labelled, "predicted", *names]
+  path = os.path.join(folder, f"predictions{data.suffix}.tsv")
+  tables.write_rows(path, describe_rows(), header)
+  path = os.path.join(folder, f"test_results{data.suffix}.tsv")
+  scores = answers.scores.astype(np.float32)  # Its digits, as in the original.
+  files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
+  print(f"wrote {path}")
+
+
+def _join(label: str | float | Iterable[str], separator: str) -> str | float:
+  return label if isinstance(label, (str, float)) else separator.join(label)
+
+
+def _rounded(number) -> float:
+  return float(f"{number:.6g}")

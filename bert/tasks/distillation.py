@@ -1,0 +1,77 @@
+"""Knowledge distillation: a model learns from the logits of a teacher, too.
+
+See Hinton et al. 2015, https://arxiv.org/abs/1503.02531. Shapes: B batch, S
+sequence, L labels. Logits are float32 [B, L]; of tagging [B, S, L];
+of questions [B, S, 2], those of starts and ends.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from bert.inputs import records, training_input
+
+Features = training_input.Features
+FEATURE = "teacher_logits"  # Its S may be longer, by padding.
+PROBLEMS = {
+  "single_label",
+  "multi_label",
+  "regression",
+  "tagging",
+  "question_answering",
+}
+_NEVER = -1e9  # Far below any logit.
+
+
+def as_logits(outputs: Any) -> tf.Tensor:
+  """Returns outputs as one tensor."""
+  return tf.stack(outputs, -1) if isinstance(outputs, tuple) else outputs
+
+
+def soft_loss(
+  problem: str, student: tf.Tensor, features: Features, temperature: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Compares logits with the teacher's; returns the sums of losses and weights.
+
+  Losses are squared errors of a regression, otherwise cross entropies in nats,
+  times the temperature squared, which keeps the size of the gradients.
+  """
+  teacher = features[FEATURE]
+  if problem in ("tagging", "question_answering"):
+    teacher = teacher[:, : tf.shape(student)[1]]
+  weights = tf.ones_like(teacher[..., 0])
+  if problem == "regression":
+    losses = tf.square(student - teacher)[:, 0]
+    return tf.reduce_sum(losses), tf.reduce_sum(weights)
+  student, teacher = student / temperature, teacher / temperature
+  if problem == "multi_label":
+    targets = tf.sigmoid(teacher)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, student)
+    losses = tf.reduce_mean(losses, -1)
+  elif problem == "question_answering":
+    mask = tf.cast(features["input_mask"], tf.float32)[:, :, None]
+    student, teacher = (x + _NEVER * (1.0 - mask) for x in (student, teacher))
+    targets, weights = tf.nn.softmax(teacher, 1), weights[:, 0]
+    losses = tf.nn.softmax_cross_entropy_with_logits(targets, student, 1)
+    losses = tf.reduce_mean(losses, -1)
+  else:
+    targets = tf.nn.softmax(teacher)
+    losses = tf.nn.softmax_cross_entropy_with_logits(targets, student)
+    if problem == "tagging":
+      weights = tf.cast(features["label_mask"], tf.float32)
+  total = tf.reduce_sum(losses * weights) * temperature**2
+  return total, tf.reduce_sum(weights)
+
+
+def add_teacher(loss_fn: Any, alpha: float, problem: str, temperature: float):
+  """Returns a `training_plan.LossFn`: alpha times a task's, and `soft_loss`."""
+
+  def compute(model, features, seed):
+    outputs = model(*(features[name] for name in records.INPUT_NAMES), seed)
+    losses = loss_fn(lambda *_: outputs, features, seed)
+    losses = {name: (alpha * x, weight) for name, (x, weight) in losses.items()}
+    student = as_logits(outputs)
+    total, weight = soft_loss(problem, student, features, temperature)
+    return {**losses, "distillation_loss": ((1 - alpha) * total, weight)}
+
+  return compute

@@ -1,0 +1,308 @@
+"""Texts to make vectors of, as feature files; the scores of their vectors.
+
+Examples are those of `classification`, of a text or a pair; the label is a
+number or a third text. Shapes: N examples, T texts of each, H hidden.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import hashlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.data import record_writer, tables
+from bert.inputs import feature_files, held_out
+from bert.tasks import metrics, retrieval_scores
+
+_PAIR_METRICS = ("spearman", "pearson")
+_PARTNERS = 20  # How many of either kind are drawn for a text.
+# A logistic regression is fitted when no derivative exceeds this.
+_FLAT = 1e-5
+_MOST_UPDATES = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSettings(feature_files.FeatureSettings):
+  """The settings that shape the features."""
+
+  # The lowest and the highest label; (): it is a third text, if there is any.
+  bounds: tuple[float, ...]
+
+
+def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  A row has input_ids, input_mask and segment_ids, int64 [T, max_seq_length],
+  padded with 0; text_ids, int64 [T, 2], equal for texts of equal tokens; and
+  number, float [1], 1 if there is no number. A ValueError says that an example
+  is wrong, or that a set to train or evaluate on has no differences.
+  """
+  counts: dict[str, Any] = {"cut": 0}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  counts, length = features.counts, data.settings.max_seq_length
+  data.layout = feature_files.Layout(
+    (counts["texts"], length),
+    others={
+      "text_ids": tf.io.FixedLenFeature([counts["texts"], 2], tf.int64),
+      "number": tf.io.FixedLenFeature([1], tf.float32),
+    },
+  )
+  feature_files.print_summary(
+    features,
+    f"{data.kind}{data.suffix}: {len(features):,} examples, "
+    f"{counts['texts']} text(s) each, "
+    f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
+    f"{counts['cut']:,} truncated to --max_seq_length={length}",
+  )
+  if "fault" in counts:
+    paths, fault = ", ".join(data.paths), counts["fault"]
+    purpose = "learn" if data.kind == "train" else "evaluate on"
+    raise ValueError(f"{paths}: {fault}: there is nothing to {purpose}")
+
+
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+  size, bounds = data.settings.max_seq_length, data.settings.bounds
+  tokenizer = data.make_tokenizer()
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  different = set()  # Scores, or the texts that others are to find.
+  for index, example in enumerate(data.select(data.read())):
+    texts = (example.text_a, example.text_b, None if bounds else example.label)
+    ids = [tokenizer.encode(text) for text in texts if text is not None]
+    if counts.setdefault("texts", len(ids)) != len(ids):
+      raise ValueError(
+        f"{example.location}: {len(ids)} texts, the first example has "
+        f"{counts['texts']}"
+      )
+    counts["cut"] += max(map(len, ids)) > size - 2
+    ids = [[cls_id, *row[: size - 2], sep_id] for row in ids]
+    digests = [hashlib.sha256(str(row).encode()).hexdigest() for row in ids]
+    keys = [int(d[n : n + 7], 16) for d in digests for n in (0, 7)]
+    number = _read_number(example, bounds) if bounds else 1.0
+    different.add(number if bounds else digests[1 % len(ids)])
+    serialized = record_writer.encode_inputs(
+      ids,
+      [[]] * len(ids),
+      size,
+      text_ids=record_writer.int64_feature(keys),
+      number=record_writer.float_feature([number]),
+    )
+    yield feature_files.Row(serialized, max(map(len, ids)), index)
+  if fault := _find_fault(data, different):
+    counts["fault"] = fault
+
+
+def _find_fault(data, different) -> str:
+  """Says why all scores or texts of a set are as good as any others."""
+  objective, bounds = data.source["objective"], data.settings.bounds
+  if data.kind == "predict" or objective == "labels":
+    return ""
+  if data.kind == "eval" and objective == "pairs":
+    return "" if different - {0.0} else "no text is relevant: all scores are 0"
+  if len(different) > 1:
+    return ""
+  return f"all {'scores' if bounds else 'texts to find'} are equal"
+
+
+def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
+  """Returns the number of a pair, 1 if it has none."""
+  label = "1" if example.label is None else str(example.label)
+  try:
+    value = float(label.replace("_", "?"))  # To float(), 1_0 is 10.
+  except ValueError:
+    value = np.nan
+  if not bounds[0] <= value <= bounds[1]:
+    raise ValueError(
+      f"{example.location}: expected a number from {bounds[0]:g} to "
+      f"{bounds[1]:g} (--min_score, --max_score), found {label[:99]!r}"
+    )
+  return value
+
+
+def split(
+  data: feature_files.FeatureSet, share: float, seed: int, by_label: bool
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out examples; those of one first text are in one part only.
+
+  By label, both parts have every label: a ValueError if it has one text.
+  """
+  if not by_label:
+    return held_out.split(data, share, seed, lambda e: ([""], e.text_a))
+  return held_out.split(
+    data,
+    share,
+    seed,
+    lambda e: ([str(e.label)], e.text_a),
+    draw=held_out.draw_of_each,
+  )
+
+
+def draw_pairs(
+  sets: dict[str, feature_files.FeatureSet],
+  labels: Sequence[str],
+  encode_label: Callable[[Any], int],
+  seed: int,
+) -> None:
+  """Makes labelled texts numbered ones, and "fit" and pairs of those to train.
+
+  A text is drawn partners of its label, with the number 1, and of others, with
+  0. Tunstall et al., "Efficient Few-Shot Learning Without Prompts" (2022).
+  """
+
+  def number(read):
+    for example in read():
+      yield example._replace(label=str(encode_label(example)))
+
+  def draw():
+    random, examples = np.random.default_rng(seed), list(fit.examples())
+    labels = np.array([example.label for example in examples])
+    for index, example in enumerate(examples):
+      same = np.flatnonzero(labels == example.label)
+      same = same[same != index] if len(same) > 1 else same
+      others = np.flatnonzero(labels != example.label)
+      for label, choices in (("1", same), ("0", others)):
+        for other in random.choice(choices, _PARTNERS):
+          yield example._replace(text_b=examples[other].text_a, label=label)
+
+  for kind, data in sets.items():
+    bounds = (0, len(labels))
+    sets[kind] = dataclasses.replace(
+      data,
+      settings=dataclasses.replace(data.settings, bounds=bounds),
+      source={**data.source, "labels": list(labels)},
+      read=functools.partial(number, data.read),
+    )
+  fit = sets["fit"] = dataclasses.replace(sets["train"], suffix="_fit")
+  source = {**fit.source, "partners": _PARTNERS, "seed": seed}
+  drawn = {"suffix": "", "read": draw, "limit": None, "numbers": None}
+  sets["train"] = dataclasses.replace(fit, source=source, **drawn)
+
+
+def fit_classifier(
+  results: Mapping[str, np.ndarray], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Fits the logistic regression that is scikit-learn's default.
+
+  It minimises the sum of the cross entropies and half the squared weights, but
+  not of the bias, by Newton's method. Takes vectors [N, 1, H], and labels as
+  "number"; returns weights [count, H] and bias [count].
+  """
+  vectors = results["vectors"][:, 0].astype(np.float64)
+  targets = np.eye(count)[results["number"][:, 0].astype(int)]
+  inputs = np.pad(vectors, ((0, 0), (0, 1)), constant_values=1.0)
+  # For two labels scikit-learn has one vector of weights: the difference of
+  # ours, which are each other's negative. Half its square is twice ours.
+  penalties = np.full(inputs.shape[-1], 2.0 if count == 2 else 1.0)
+  penalties[-1] = 0.0
+
+  def compute_cost(weights):
+    logits = inputs @ weights.T
+    logits -= logits.max(-1, keepdims=True)
+    right = np.sum(logits * targets)
+    logits = np.log(np.exp(logits).sum(-1))
+    return logits.sum() - right + np.sum(penalties * weights**2) / 2
+
+  weights = np.zeros((count, inputs.shape[-1]))
+  for _ in range(_MOST_UPDATES):
+    shares = metrics.softmax(inputs @ weights.T)
+    slope = (shares - targets).T @ inputs + penalties * weights
+    if np.abs(slope).max() < _FLAT:
+      break
+
+    def bend(direction, shares=shares):  # The second derivatives times it.
+      change = inputs @ direction.T
+      change = shares * (change - (shares * change).sum(-1, keepdims=True))
+      return change.T @ inputs + penalties * direction
+
+    step = _solve(bend, -slope)
+    cost, fall = compute_cost(weights), np.sum(slope * step)
+    # Far from the minimum, a whole step may lead uphill.
+    while compute_cost(weights + step) > cost + 1e-4 * fall and fall < -1e-9:
+      step, fall = step / 2, fall / 2
+    weights = weights + step
+  return weights[:, :-1], weights[:, -1]
+
+
+def _solve(
+  product: Callable[[np.ndarray], np.ndarray], target: np.ndarray
+) -> np.ndarray:
+  """Solves product(x) = target about, by conjugate gradients."""
+  found, rest, direction = np.zeros_like(target), target, target
+  size = np.sum(rest**2)
+  goal = size * min(0.25, size**0.5)  # Closer, the closer the minimum is.
+  for _ in range(_MOST_UPDATES):
+    if size <= goal:
+      break
+    image = product(direction)
+    length = size / np.sum(direction * image)
+    found, rest = found + length * direction, rest - length * image
+    before, size = size, np.sum(rest**2)
+    direction = rest + size / before * direction
+  return found
+
+
+def score(
+  results: Mapping[str, np.ndarray], is_retrieval: bool
+) -> dict[str, float]:
+  """Scores vectors, float [N, T, H], by name; "text_ids", "number"."""
+  vectors, numbers = results["vectors"], results["number"][:, 0]
+  if is_retrieval:
+    return score_retrieval(vectors, results["text_ids"], numbers)
+  scores = metrics.regression_scores(numbers, cosines(vectors))
+  return {name: scores[name] for name in _PAIR_METRICS}
+
+
+def cosines(vectors: np.ndarray) -> np.ndarray:
+  """Returns the cosines of first and second texts, of [N, T, H]; [N]."""
+  scaled = _scale(vectors)
+  return np.sum(scaled[:, 0] * scaled[:, 1], -1)
+
+
+def _scale(vectors):
+  norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+  return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
+
+
+def score_retrieval(
+  vectors: np.ndarray, text_ids: np.ndarray, relevance: np.ndarray
+) -> dict[str, float]:
+  """Ranks all second and third texts for each different first text.
+
+  Takes [N, T, H], [N, T, 2], and the relevance [N] of second texts; a text that
+  is equal to the first is left out, unless it is relevant.
+  """
+  keys = text_ids.astype(np.int64) @ [1 << 28, 1]  # [N, T]
+  queries, first_row, query_of = np.unique(keys[:, 0], True, True)
+  texts, places = np.unique(keys[:, 1:], True)
+  documents = _scale(vectors[:, 1:].reshape(-1, vectors.shape[-1])[places])
+  order = np.argsort(query_of, kind="stable")
+  starts = np.searchsorted(query_of[order], range(1, len(queries)))
+  rows_of = np.split(order, starts)
+
+  def rank_all():
+    for number, rows in enumerate(rows_of):
+      gains = np.zeros(len(texts))
+      found = np.searchsorted(texts, keys[rows, 1])
+      np.maximum.at(gains, found, relevance[rows])
+      kept = (texts != queries[number]) | (gains > 0)
+      scores = documents @ _scale(vectors[first_row[number], 0])
+      yield retrieval_scores.rank(scores[kept], gains[kept])
+
+  return retrieval_scores.average(rank_all())
+
+
+def write_predictions(
+  path: str, examples: Iterable[Any], vectors: np.ndarray
+) -> None:
+  """Writes pairs and the cosines of their vectors, [N, T, H], as TSV."""
+  columns = ("id", "text", "text_pair", "cosine")
+  pairs = zip(examples, cosines(vectors).tolist(), strict=True)
+  rows = (
+    (e.example_id, e.text_a, e.text_b, float(f"{cosine:.6g}"))
+    for e, cosine in pairs
+  )
+  rows = (dict(zip(columns, row, strict=True)) for row in rows)
+  tables.write_rows(path, rows, columns)

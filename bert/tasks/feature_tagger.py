@@ -1,0 +1,135 @@
+"""The feature-based tagger: a BiLSTM on a frozen BERT (section 5.3).
+
+Shapes: B batch, S sequence, H hidden, L labels.
+"""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from bert import heads, modeling
+from bert.encoders import encoder_table
+
+
+class FeatureTaggerModel(heads.HeadModel):
+  """A BiLSTM on a frozen BERT; called like a `TaggerModel`.
+
+  Args:
+    num_labels: L.
+    dtype: of BERT; see `modeling.BertModel`. The rest is float32.
+    layers: their outputs are the input of the LSTMs, concatenated; 0 means the
+      embeddings and -1 the last layer.
+    mixed: whether they are summed by learned weights instead, see `ScalarMix`.
+    lstm_size: units of the LSTMs in each direction.
+    dropout_rate: on the input of every LSTM and of the output.
+  """
+
+  scores_tokens = True
+
+  def __init__(
+    self,
+    config: modeling.EncoderConfig,
+    num_labels: int,
+    dtype: str | None = None,
+    layers: Sequence[int] = (-4, -3, -2, -1),
+    mixed: bool = False,
+    lstm_size: int = 768,
+    dropout_rate: float = 0.1,
+  ):
+    super().__init__(dtype="float32", name="feature_tagger")
+    self.layers_used, self.dropout_rate = layers, dropout_rate
+    self.lstm_size = lstm_size
+    self.bert = encoder_table.make_encoder(config, dtype)
+    self.bert.trainable = False
+    self.mix = ScalarMix(len(layers)) if mixed else None
+    size = config.hidden_size * (1 if mixed else len(layers))
+    self.lstms = []
+    for index in range(2):
+      lstm = encoder_table.BiLstm(
+        size, lstm_size, name=f"lstm_{index}", dtype="float32"
+      )
+      lstm.build()
+      self.lstms.append(lstm)
+      size = 2 * lstm_size
+    self.output_weights, self.output_bias = heads.make_output(num_labels, size)
+
+  def get_config(self):
+    own = {
+      "num_labels": self.output_bias.shape[0],
+      "layers": list(self.layers_used),
+      "mixed": self.mix is not None,
+      "lstm_size": self.lstm_size,
+      "dropout_rate": self.dropout_rate,
+    }
+    return super().get_config() | own
+
+  def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
+    seed = modeling.choose_seed(seed, training)
+    hidden = self.features(input_ids, input_mask, segment_ids)
+    for index, lstm in enumerate(self.lstms):
+      hidden = self._drop(hidden, seed, index)
+      hidden = lstm(hidden, input_mask)  # [B, S, 2 * lstm_size]
+    dropped = self._drop(hidden, seed, len(self.lstms))
+    return heads.score_tokens(dropped, self.output_weights, self.output_bias)
+
+  def features(self, input_ids, input_mask, segment_ids):
+    """Returns the outputs of the frozen layers, float32 [B, S, H or more]."""
+    inputs = input_ids, input_mask, segment_ids
+    output = self.bert(*inputs, return_hidden_states=True, training=False)
+    used = [output.hidden_states[layer] for layer in self.layers_used]
+    used = [tf.cast(tf.stop_gradient(state), tf.float32) for state in used]
+    return tf.concat(used, -1) if self.mix is None else self.mix(used)
+
+  def _drop(self, x, seed, index):
+    return modeling.dropout(x, self.dropout_rate, modeling.fold_in(seed, index))
+
+
+class ScalarMix(keras.layers.Layer):
+  """Sums tensors of one shape by learned weights, like ELMo's layers.
+
+  Peters et al., https://arxiv.org/abs/1802.05365, equation 1. Call with a list
+  of float32 tensors.
+  """
+
+  def __init__(self, count: int):
+    super().__init__(dtype="float32", name="scalar_mix")
+    self.count = count
+    self.build()
+
+  def build(self, input_shape=None):
+    self.mix_weights = self.add_weight(
+      name="mix_weights", shape=[self.count], initializer="zeros"
+    )
+    self.scale = self.add_weight(name="scale", shape=[], initializer="ones")
+
+  def call(self, tensors):
+    shares = tf.unstack(tf.nn.softmax(self.mix_weights.value))
+    terms = [w * x for w, x in zip(shares, tensors, strict=True)]
+    return self.scale.value * tf.add_n(terms)
+
+
+def read_feature_layers(
+  names: Sequence[str], num_layers: int
+) -> tuple[list[int], bool]:
+  """Reads the layers of a `FeatureTaggerModel`, and whether they are mixed.
+
+  They are the numbers of --feature_layers; "mix" before them says that they are
+  summed, and alone stands for all and the embeddings. A ValueError if the
+  encoder, of `num_layers`, has no such layer.
+  """
+  mixed = list(names[:1]) == ["mix"]
+  numbers = list(names[mixed:])
+  if mixed and not numbers:
+    return list(range(num_layers + 1)), True
+  try:
+    layers = [int(number) for number in numbers]
+  except ValueError:
+    layers = []
+  known = range(-num_layers - 1, num_layers + 1)
+  if not layers or not all(layer in known for layer in layers):
+    raise ValueError(
+      f"--feature_layers={','.join(names)}: expected mix, or numbers from "
+      f"{known[0]} to {known[-1]}, such as -2,-1 or mix,-2,-1"
+    )
+  return layers, mixed

@@ -1,0 +1,160 @@
+"""Questions with choices as feature files; the scores of what is chosen."""
+
+from collections.abc import Iterable, Iterator, Sequence
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from bert.data import record_writer, tables
+from bert.inputs import feature_files, held_out
+from bert.tasks import metrics, multiple_choice, plots
+
+# Takes kind, path, settings and the most examples to train on.
+find_set = functools.partial(
+  feature_files.find_set, multiple_choice.read_examples
+)
+
+
+# Holds out questions, by their label; a context is in one part only.
+split = functools.partial(
+  held_out.split,
+  describe=lambda example: (
+    [str(example.label)],
+    (example.context, example.question),
+  ),
+)
+
+
+def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  A row has as many choices, C, as any question: input_ids, input_mask and
+  segment_ids, int64 [C * max_seq_length], padded with 0; choice_mask, int64
+  [C], 1 for a real choice; label_ids, int64 [1], 0 if it is not known. A
+  ValueError says that only some questions have a label, or none in a set to
+  train or evaluate on.
+  """
+  counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": []}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  counts, length = features.counts, data.settings.max_seq_length
+  num_choices = counts["choices"]  # The most of any question.
+  data.layout = feature_files.Layout(
+    (num_choices, length),
+    others={
+      "choice_mask": tf.io.FixedLenFeature([num_choices], tf.int64),
+      "label_ids": tf.io.FixedLenFeature([1], tf.int64),
+    },
+  )
+  feature_files.print_summary(
+    features,
+    f"{data.kind}: {len(features):,} examples of up to {num_choices} choices, "
+    f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
+    f"{counts['cut']:,} truncated to --max_seq_length={length}",
+  )
+  needs_labels = data.kind != "predict"
+  if counts["unlabelled"] and (needs_labels or counts["labelled"]):
+    total = len(features)
+    missing = total - counts["labelled"]
+    raise ValueError(
+      tables.describe_unlabelled(counts["unlabelled"], missing, total)
+    )
+
+
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+  length = data.settings.max_seq_length
+  examples = data.select(data.read())
+  most = max(len(example.choices) for example in examples)
+  counts["choices"] = most
+  features = multiple_choice.make_features(
+    data.select(data.read()), data.make_tokenizer(), length
+  )
+  for index, feature in enumerate(features):
+    counts["cut"] += feature.was_cut
+    counts["labelled"] += feature.label is not None
+    if feature.label is None and len(counts["unlabelled"]) < 3:
+      counts["unlabelled"].append(feature.location)
+    count = len(feature.input_ids)
+    missing = [[]] * (most - count)
+    serialized = record_writer.encode_inputs(
+      feature.input_ids + missing,
+      feature.segment_ids + missing,
+      length,
+      choice_mask=record_writer.padded_feature([1] * count, most),
+      label_ids=record_writer.int64_feature([feature.label or 0]),
+    )
+    longest = max(map(len, feature.input_ids))
+    yield feature_files.Row(serialized, longest, index)
+
+
+def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
+  """Returns the softmax of scores [N, C] over real choices, 0 or 1 [N, C]."""
+  return metrics.softmax(np.where(is_choice > 0, logits, -np.inf))
+
+
+def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
+  """Computes accuracy and loss, in nats, of probabilities, float [N, C].
+
+  `labels` are the right choices, from 0, [N].
+  """
+  labels = np.asarray(labels)
+  right = shares[np.arange(len(labels)), labels].astype(np.float64)
+  smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
+  return {
+    "accuracy": float(np.mean(shares.argmax(-1) == labels)),
+    "loss": float(-np.log(np.maximum(right, smallest)).mean()),
+  }
+
+
+def describe(
+  examples: Iterable[multiple_choice.Example],
+  shares: np.ndarray,
+  labels: np.ndarray,
+) -> str:
+  """Describes choices in HTML, for report.html; reads examples one by one.
+
+  Takes probabilities, float [N, C], and the right choices, int [N].
+  """
+  chosen, sure = shares.argmax(-1), shares.max(-1)
+  count = shares.shape[-1]
+  report = metrics.classification_report(labels, chosen, count)
+  names = [f"choice {number}" for number in range(count)]
+  worst = metrics.find_worst(sure * (chosen != labels))
+  rows: dict[int, list[str | float]] = dict.fromkeys(worst.tolist(), [])
+  for i, example in enumerate(examples):
+    if i in rows:
+      right, wrong = (example.choices[c[i]] for c in (labels, chosen))
+      text = f"{example.context} {example.question}"
+      rows[i] = [text, right, wrong, sure[i].item()]
+  parts = [
+    plots.number_table(score(shares, labels)),
+    plots.confusions(report.confusion, names),
+    plots.calibration_chart(sure, chosen == labels),
+    plots.mistake_table(("right", "chosen", "probability"), rows.values()),
+  ]
+  return "\n".join(parts)
+
+
+def write_predictions(
+  path: str, examples: Iterable[multiple_choice.Example], shares: np.ndarray
+) -> None:
+  """Writes the choice for each example, and probabilities [N, C], as TSV."""
+  names = [f"probability_{number}" for number in range(shares.shape[-1])]
+
+  def describe_rows():
+    for example, row_shares in zip(examples, shares, strict=True):
+      predicted = int(row_shares.argmax())
+      # An example of fewer choices has empty cells.
+      rounded = [float(f"{s:.6g}") for s in row_shares[: len(example.choices)]]
+      yield {
+        **example._asdict(),
+        "id": example.example_id,
+        "label": "" if example.label is None else example.label,
+        "predicted": predicted,
+        "choice": example.choices[predicted],
+        **dict(zip(names, rounded, strict=False)),
+      }
+
+  columns = ["id", "context", "question", "label", "predicted", "choice"]
+  tables.write_rows(path, describe_rows(), columns + names)

@@ -1,0 +1,267 @@
+"""Answers from start and end logits.
+
+N-best lists, the way from tokens back to the text and the odds of no answer are
+the original's. Shapes: W windows of a question, S tokens.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert import tokenization
+from bert.data import packing, progress
+from bert.tasks import squad, squad_features
+
+# The original's answer if no part of the text can be one.
+_NO_SPAN = "empty"
+# The odds of no answer if no part of the text can be an answer. The original
+# began its search for the lowest odds with the same number.
+_CERTAIN_ODDS = 1_000_000.0
+_WORD_MARK = "\u2581"  # SentencePiece's, where a word begins.
+_WORD_END = "</w>"  # GPT-1's, where a word ends.
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerSettings:
+  """How to choose an answer."""
+
+  n_best_size: int  # Starts, ends to combine in a window; answers to keep.
+  max_answer_length: int  # Tokens.
+  # False: an answer ends where its tokens do, as the original's did, which may
+  # be inside a word: "iron lattic" of "iron lattice", if "##e" is a token.
+  whole_word_answers: bool = False
+  verbose_logging: bool = False  # Prints a note where words lack a text.
+
+
+class Span(NamedTuple):
+  """A part of a context that may be the answer."""
+
+  text: str
+  start: int | None  # Characters of the context: context[start:end].
+  end: int | None  # None: it stands for no answer.
+  start_logit: float
+  end_logit: float
+  probability: float = 0.0  # Among the spans of the question.
+
+  @property
+  def score(self) -> float:
+    """The sum of its logits."""
+    return self.start_logit + self.end_logit
+
+
+class Prediction(NamedTuple):
+  """The answers that are predicted for a question."""
+
+  spans: list[Span]  # The best first; "" stands for no answer.
+  odds: float | None  # The score of no answer minus that of the best answer.
+
+  @property
+  def answer(self) -> Span | None:
+    """The best span that is an answer, if there is one."""
+    return next((s for s in self.spans if s.start is not None), None)
+
+  def decide(self, threshold: float) -> Span | None:
+    """Returns the answer; None if the odds of no answer exceed a threshold."""
+    is_silent = self.odds is not None and self.odds > threshold
+    return None if is_silent else self.answer
+
+
+class SpanSearch:
+  """Finds the answers to a question in the logits of its windows."""
+
+  def __init__(
+    self, maker: squad_features.FeatureMaker, settings: AnswerSettings
+  ):
+    self._settings, self._tokens = settings, maker.tokens
+    self._has_version_2 = maker.settings.version_2_with_negative
+    basic = tokenization.BasicTokenizer(maker.settings.do_lower_case)
+    self._basic_tokenizer = basic
+    # Where text has no spaces, all candidates may be of the same long words.
+    self._align = functools.lru_cache(8)(lambda words: align(words, basic))
+
+  def __call__(
+    self,
+    document: squad_features.Document,
+    query_length: int,
+    parts: Sequence[packing.Window],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+  ) -> Prediction:
+    """Answers a question, whose `query_length` tokens are before each window.
+
+    The n best of the logits, float [W, S], may be of the question or of
+    padding, as in the original; no answer is made of those.
+    """
+    candidates = self._find(parts, query_length + 2, start_logits, end_logits)
+    null = None
+    if self._has_version_2:
+      scores = start_logits[:, 0].astype(float) + end_logits[:, 0]
+      first = int(scores.argmin())
+      logits = (float(x[first, 0]) for x in (start_logits, end_logits))
+      null = Span("", None, None, *logits)
+    spans = _with_probabilities(self._list(document, candidates, null))
+    prediction = Prediction(spans, _CERTAIN_ODDS if null else None)
+    if null and (best := prediction.answer):
+      # The order in which the original computes it, for the last digit.
+      odds = null.score - best.start_logit - best.end_logit
+      prediction = prediction._replace(odds=odds)
+    return prediction
+
+  def _find(self, parts, offset, start_logits, end_logits):
+    """Returns (score, start, end, logits) of spans of tokens, best first."""
+    candidates = []
+    for index, window in enumerate(parts):
+      shift = window.start - offset
+      texts = range(offset, offset + window.length)
+      starts, ends = (
+        [i for i in self._best_indices(logits[index]) if i in texts]
+        for logits in (start_logits, end_logits)
+      )
+      for i in starts:
+        if not packing.is_max_context(parts, index, i + shift):
+          continue
+        start_logit = float(start_logits[index, i])
+        for j in ends:
+          if i <= j < i + self._settings.max_answer_length:
+            end_logit = float(end_logits[index, j])
+            score = start_logit + end_logit
+            candidates.append(
+              (score, i + shift, j + shift, start_logit, end_logit)
+            )
+    candidates.sort(key=lambda item: -item[0])  # Keeps the order of equals.
+    return candidates
+
+  def _best_indices(self, logits):
+    order = np.argsort(-logits, kind="stable")
+    return order[: self._settings.n_best_size].tolist()
+
+  def _list(self, document, candidates, null):
+    """Makes the n-best list: each text once, with its best span."""
+    spans: dict[str, Span] = {}
+    is_ranked = null is None
+    for score, first, last, *logits in candidates:
+      if not is_ranked and null.score > score:
+        spans[""], is_ranked = null, True
+      if len(spans) >= self._settings.n_best_size:
+        break
+      start, end = self._locate(document, first, last)
+      text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
+      spans.setdefault(text, Span(text, start, end, *logits))
+    if null:
+      spans.setdefault("", null)
+    return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
+
+  def _locate(self, document, first, last):
+    """Returns the characters of some tokens, or of their words if unknown."""
+    if self._settings.whole_word_answers:
+      while first and self._continues_word(document, first):
+        first -= 1
+      while self._continues_word(document, last + 1):
+        last += 1
+    text = self._text_of(document, first, last)
+    begin, _ = document.words[document.word_of(first)]
+    _, end = document.words[document.word_of(last)]
+    words = document.context[begin:end]
+    part = find_tokens(text, self._align(words))
+    if part is None:
+      if self._settings.verbose_logging:
+        progress.note(f"note: no {text!r} found in {words!r}")
+      return begin, end
+    return begin + part[0], begin + part[1]
+
+  def _text_of(self, document, first, last):
+    """Returns the text that `find_tokens` looks for."""
+    tokens = self._tokens(document.ids[first : last + 1])
+    [begin], [end] = map(self._tokens, (document.ids[:1], document.ids[-1:]))
+    if begin.startswith(_WORD_MARK) or end.endswith(_WORD_END):
+      # Punctuation stands in other pieces.
+      text = "".join(tokens).replace(_WORD_MARK, " ").replace(_WORD_END, " ")
+      return " ".join(self._basic_tokenizer.tokenize(text))
+    text = " ".join(tokens).replace(" ##", "").replace("##", "")
+    return " ".join(text.split())
+
+  def _continues_word(self, document, token):
+    """Returns whether a token is a further piece of the word before it."""
+    pieces = self._tokens(document.ids[token : token + 1])
+    return bool(pieces) and pieces[0].startswith("##")
+
+
+class Alignment(NamedTuple):
+  """Words, and the offsets of their characters after tokenization."""
+
+  tokenized: str  # With a space between tokens.
+  # The offset in the words of each character that is no space; None if
+  # tokenization changed their number.
+  offsets: list[int] | None
+
+
+def align(words: str, tokenizer: tokenization.BasicTokenizer) -> Alignment:
+  """Tokenizes words, to be searched by `find_tokens`."""
+  tokenized = " ".join(tokenizer.tokenize(words))
+  offsets = [i for i, c in enumerate(words) if c not in squad_features.SPACES]
+  letters = len(tokenized) - tokenized.count(" ")
+  return Alignment(tokenized, offsets if letters == len(offsets) else None)
+
+
+def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
+  """Finds the text of some tokens in their words: its start and end there.
+
+  Tokens, pieces joined, may be only part of a word and lack its case. If words
+  have as many characters after tokenization as before, without spaces, the n-th
+  after is the n-th before; None if not, or if the tokens are not found.
+
+  >>> basic = tokenization.BasicTokenizer()
+  >>> find_tokens("steve smith", align("Steve Smith's", basic))
+  (0, 11)
+  >>> find_tokens("steve", align("Ste\u0301ve's", basic)) is None
+  True
+  """
+  tokenized, offsets = alignment
+  start = tokenized.find(wanted)
+  if offsets is None or not wanted or start < 0:
+    return None
+  first = start - tokenized.count(" ", 0, start)
+  count = len(wanted) - wanted.count(" ")
+  return offsets[first], offsets[first + count - 1] + 1
+
+
+def _with_probabilities(spans: list[Span]) -> list[Span]:
+  """Sets the softmax of the scores."""
+  largest = max(span.score for span in spans)
+  exponents = [math.exp(span.score - largest) for span in spans]
+  # One by one, as the original; sum() corrects its rounding from Python 3.12.
+  total = float(np.cumsum(exponents)[-1])
+  return [
+    span._replace(probability=exponent / total)
+    for span, exponent in zip(spans, exponents, strict=True)
+  ]
+
+
+def describe(
+  question: squad.Question, prediction: Prediction, chosen: Span | None
+) -> dict[str, Any]:
+  """Describes a prediction for a reader; `chosen` is None for no answer.
+
+  Returns id, question, answer ("" for none), probability, score, start and end
+  (the answer is context[start:end] with single spaces), runners_up: the next
+  best answers; no_answer_odds if questions may have no answer.
+  """
+  others = [s for s in prediction.spans if s.start is not None and s != chosen]
+  if not chosen:
+    unknown = Span("", None, None, 0.0, 0.0)
+    chosen = next((s for s in prediction.spans if not s.text), unknown)
+  row = {"id": question.question_id, "question": question.text}
+  row |= _as_answer(chosen)
+  if prediction.odds is not None:
+    row["no_answer_odds"] = prediction.odds
+  row["runners_up"] = [_as_answer(span) for span in others[:4]]
+  return row
+
+
+def _as_answer(span: Span) -> dict[str, Any]:
+  names = ("probability", "score", "start", "end")
+  return {"answer": span.text, **{name: getattr(span, name) for name in names}}

@@ -1,0 +1,258 @@
+"""Questions about texts as feature files, batches, logits and predictions."""
+
+from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+import functools
+import itertools
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert.data import atomic, progress, tables, worker_processes
+from bert.inputs import (
+  feature_files,
+  held_out,
+  records,
+  text_inputs,
+  training_input,
+)
+from bert.tasks import squad, squad_answers, squad_features, squad_results
+
+# Questions that a process takes at once; every one repeats its context in the
+# records. Those about a long text are at least 50, for it is tokenized once.
+QUESTIONS_PER_TASK, CHARACTERS_PER_TASK = 1000, 200_000
+MOST_CHARACTERS = CHARACTERS_PER_TASK // 50  # More of a text do not count.
+# Starting processes takes as long as a single one needs for such a file, bytes.
+SMALL_FILE = 1 << 20
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SquadSet(feature_files.FeatureSet):
+  """The questions of a file; its kind is "train", "eval" or "dev"."""
+
+  settings: squad_features.FeatureSettings
+  num_processes: int = 1  # To make features with; does not change them.
+  needs_answers: bool = False  # Whether all answers have to be known.
+
+  @property
+  def is_training(self) -> bool:
+    """Whether the features hold where the answers are."""
+    return self.kind == "train"
+
+  @property
+  def rows_per_epoch(self) -> int:
+    """The number of questions, as in the original, though windows are more."""
+    counts = self.features.counts
+    return counts["questions"] - counts["misplaced"]
+
+  @property
+  def is_labelled(self) -> bool:
+    """Whether the answers to all questions are known."""
+    counts = self.features.counts
+    return counts["labelled"] == counts["questions"]
+
+
+def find_set(
+  kind: str, path: str, settings: squad_features.FeatureSettings, **others: Any
+) -> SquadSet:
+  """Returns the questions of a file, with other fields of the set by name."""
+  return SquadSet(
+    kind=kind,
+    settings=settings,
+    paths=(path,),
+    source={"is_training": kind == "train"},
+    read=functools.partial(squad.read_questions, path),
+    version=2,
+    **others,
+  )
+
+
+def split(
+  data: SquadSet, share: float, seed: int, kind: str
+) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  """Holds out the questions of a share of the contexts, as a set of a kind."""
+  train, held = held_out.split(
+    data,
+    share,
+    seed,
+    lambda question: ([str(bool(question.answers))], question.context),
+    kind=kind,
+    needs_answers=True,
+  )
+  held.source["is_training"] = False
+  return train, held
+
+
+def make_features(data: SquadSet, folder: str) -> None:
+  """Makes the features of a set, or finds them in the folder.
+
+  A ValueError if no question can be used, or needed answers are not known.
+  """
+  names = ("questions", "misplaced", "labelled", "cut_questions", "outside")
+  names += ("unanswerable",)
+  counts: dict[str, Any] = dict.fromkeys(names, 0)
+  counts |= {"misplaced_shown": [], "unlabelled": []}
+  rows = _make_rows(data, counts)
+  features = feature_files.open_or_make(data, folder, rows, counts)
+  length = data.settings.max_seq_length
+  positions = ["start_positions", "end_positions"] if data.is_training else []
+  data.layout = feature_files.Layout(
+    (length,),
+    others=dict.fromkeys(positions, tf.io.FixedLenFeature([], tf.int64)),
+    limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
+  )
+  counts, lines = features.counts, []
+  if counts["cut_questions"]:
+    lines.append(
+      f"{counts['cut_questions']:,} questions were truncated to "
+      f"--max_query_length={data.settings.max_query_length}"
+    )
+  if data.is_training:
+    lines.append(
+      f"{counts['outside']:,} windows do not contain the answer; "
+      f"{counts['unanswerable']:,} questions have none"
+    )
+  feature_files.print_summary(
+    features,
+    f"{data.paths[0]}: {counts['questions']:,} questions in {len(features):,} "
+    f"windows of {np.mean(features.lengths):.1f} tokens on average",
+    *lines,
+  )
+  if counts["misplaced"]:
+    progress.note(
+      f"warning: {counts['misplaced']:,} questions are left out, their answers "
+      "are not where answer_start says: "
+      f"{'; '.join(counts['misplaced_shown'])}"
+    )
+  _check_answers(data, counts)
+
+
+def describe_unanswered(counts: Mapping[str, Any]) -> str:
+  """Says which of some questions have no answers, and how many do not."""
+  total = counts["questions"]
+  # Features of an older version lack the places.
+  places = counts.get("unlabelled") or ["some questions"]
+  missing = total - counts["labelled"]
+  names = ("answers", "questions")
+  return tables.describe_unlabelled(places, missing, total, names)
+
+
+def _check_answers(data, counts) -> None:
+  """Raises a ValueError if answers are needed that are not known."""
+  if counts["labelled"] == counts["questions"]:
+    return
+  fault, negative = describe_unanswered(counts), "--version_2_with_negative"
+  if data.is_training:
+    raise ValueError(
+      f"{fault}: training needs all; those of an empty list are no answer only "
+      f"with {negative}=true"
+    )
+  if data.needs_answers:
+    raise ValueError(
+      f"{fault}: an evaluation and --null_score_diff_threshold=auto need all: "
+      "pass another --eval_file"
+    )
+
+
+def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+  """Yields the rows of a file, which several processes make if it is large."""
+  [path], num_processes = data.paths, data.num_processes
+  if os.path.exists(path) and os.path.getsize(path) < SMALL_FILE:
+    num_processes = 1
+  questions = data.select(data.read())
+  blocks = text_inputs.split_into_blocks(
+    questions if data.is_training else squad.unique_questions(questions),
+    QUESTIONS_PER_TASK,
+    lambda question: min(len(question.context), MOST_CHARACTERS),
+    CHARACTERS_PER_TASK,
+  )
+  make = functools.partial(
+    squad_features.FeatureMaker, data.settings, data.is_training
+  )
+  results = worker_processes.map_in_order(make, blocks, num_processes)
+  number, shown = 0, counts["misplaced_shown"]
+  unlabelled = counts["unlabelled"]
+  for result in itertools.chain.from_iterable(results):
+    for record, length in result.windows:
+      record = squad_features.set_unique_id(record, number)
+      yield feature_files.Row(record, length, counts["questions"])
+      number += 1
+    counts["questions"] += 1
+    counts["labelled"] += not result.unlabelled
+    if result.unlabelled and len(unlabelled) < tables.PLACES_SHOWN:
+      unlabelled.append(result.unlabelled)
+    counts["cut_questions"] += result.was_cut
+    counts["outside"] += result.outside
+    counts["unanswerable"] += result.has_no_answer
+    if result.misplaced:
+      counts["misplaced"] += 1
+      if len(shown) < tables.PLACES_SHOWN:
+        shown.append(result.misplaced)
+  _check_answers(data, counts)
+  if counts["questions"] and not number:
+    raise ValueError(
+      f"{path}: no question to train on, all {counts['questions']} answers "
+      f"are not where answer_start says: {'; '.join(shown)}"
+    )
+
+
+def compute_logits(
+  predictor: Any,
+  data: SquadSet,
+  parse: Callable[[tf.Tensor], training_input.Features],
+  order: list[np.ndarray],
+  folder: str,
+) -> np.ndarray:
+  """Computes the logits of all windows and keeps them on the disk.
+
+  The predictor returns start_logits and end_logits, float32 [B,
+  max_seq_length]; `order` has the batches, by the indices of their rows.
+  Returns float32 [windows, 2, max_seq_length], in the order of the rows.
+  """
+  features = data.features
+  shape = (len(features), 2, data.settings.max_seq_length)
+  batches = features.batches(order, parse)
+  with (
+    atomic.naming_full_disk(folder),
+    tempfile.TemporaryFile(dir=folder) as file,
+  ):
+    with training_input.naming_bad_record(features.find_fault):
+      results = predictor.iterate(batches, total=len(features))
+      for rows, result in zip(order, results, strict=True):
+        pairs = [result["start_logits"], result["end_logits"]]
+        pairs = np.stack(pairs, axis=1).astype(np.float32)
+        for row, logits in zip(rows, pairs, strict=True):
+          # A full disk is an error here; in a memory map it ends the process.
+          file.seek(int(row) * logits.nbytes)
+          file.write(logits.tobytes())
+    file.truncate(4 * np.prod(shape))  # If the last rows were not asked for.
+    return np.memmap(file, np.float32, "r", shape=shape)
+
+
+def answer(
+  data: SquadSet, logits: np.ndarray, settings: squad_answers.AnswerSettings
+) -> Iterator[squad_results.QuestionResult]:
+  """Answers all questions, in their order, by what `compute_logits` returns.
+
+  A ValueError if the file was changed since its features were made.
+  """
+  maker = squad_features.FeatureMaker(data.settings, is_training=False)
+  search = squad_answers.SpanSearch(maker, settings)
+  is_labelled, row = data.is_labelled, 0
+  for document, question in maker.documents(data.examples()):
+    query, windows, _ = maker.windows(document, question)
+    rows = slice(row, row + len(windows))
+    row += len(windows)
+    if row > len(logits):
+      data.check_unchanged()
+    starts, ends = logits[rows, 0], logits[rows, 1]
+    predicted = search(document, len(query), windows, starts, ends)
+    scored = None
+    if is_labelled:
+      scored = squad_results.score_answer(question, predicted)
+    # Results may be kept by the thousand: without their texts.
+    question = question._replace(context="")
+    yield squad_results.QuestionResult(question, predicted, scored)

@@ -1,0 +1,269 @@
+"""Answers of run_squad.py: their scores, files, threshold, and the report."""
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+import json
+import math
+import os
+import pickle
+import re
+import tempfile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert.data import atomic, files, label_files, progress
+from bert.tasks import (
+  metrics,
+  plots,
+  squad,
+  squad_answers,
+  squad_features,
+  squad_metrics,
+)
+
+_THRESHOLD = "null_score_diff_threshold"
+_QUESTION_WORDS = re.compile(
+  r"\b(how many|how much|how|what|when|where|which|whom|whose|who|why)\b"
+  r"|什么时候|什么|为何|谁|哪|怎|多少|几|何"
+)
+_LENGTHS = ("no answer", "1", "2", "3 to 5", "6 to 10", "more than 10")
+
+
+class QuestionResult(NamedTuple):
+  """A question and its prediction."""
+
+  question: squad.Question
+  prediction: squad_answers.Prediction
+  scored: squad_metrics.ScoredAnswer | None  # None: not all answers are known.
+
+
+class Scores(NamedTuple):
+  """The scores of the answers to all questions, and what report.html needs."""
+
+  totals: dict[str, float]
+  answers: list[squad_metrics.AnswerScores]
+  kinds: list[tuple[str, str]]  # `question_word` and `answer_length` of each.
+
+
+def score_answer(
+  question: squad.Question, prediction: squad_answers.Prediction
+) -> squad_metrics.ScoredAnswer:
+  """Compares a prediction with the answers, which are known."""
+  truths = [answer.text for answer in question.answers]
+  text = prediction.answer.text if prediction.answer else ""
+  may_be_silent = prediction.odds is not None
+  is_unspaced = squad_features.is_unspaced(question.context)
+  answered, silent = (
+    squad_metrics.score_answer(given, truths, may_be_silent, is_unspaced)
+    for given in (text, "")
+  )
+  return squad_metrics.ScoredAnswer(
+    text, answered, silent, prediction.odds, bool(truths)
+  )
+
+
+def warn_if_collapsed(
+  answers: Sequence[squad_metrics.ScoredAnswer], threshold: float
+) -> None:
+  """Warns if all questions get the same answer, wrong for some."""
+  texts = {"" if a.is_silent(threshold) else a.text for a in answers}
+  is_right = all(answer.scores(threshold).exact_match for answer in answers)
+  if len(answers) > 1 and len(texts) == 1 and not is_right:
+    text = texts.pop()
+    given = f"the answer {text!r}" if text else "no answer"
+    progress.note(
+      f"collapsed: every question gets {given}; {metrics.COLLAPSE_CURES}"
+    )
+
+
+class Spool:
+  """Items that are computed once and kept on the disk, to be read again."""
+
+  def __init__(self, items: Iterable[Any], folder: str):
+    with atomic.naming_full_disk(folder):
+      self._file = tempfile.TemporaryFile(dir=folder)
+      for item in items:
+        pickle.dump(item, self._file)
+      self._file.flush()
+
+  def __iter__(self) -> Iterator[Any]:
+    self._file.seek(0)
+    with contextlib.suppress(EOFError):
+      while True:
+        yield pickle.load(self._file)
+
+
+def parse_threshold(value: str) -> float | None:
+  """Reads --null_score_diff_threshold; None for "auto", to be tuned."""
+  if value.strip().lower() == "auto":
+    return None
+  with contextlib.suppress(ValueError):
+    number = float(value)
+    if not math.isnan(number):  # Nothing exceeds it.
+      return number
+  raise ValueError(
+    f"--null_score_diff_threshold={value}: expected a number, or auto"
+  )
+
+
+def has_threshold(folders: Iterable[str]) -> bool:
+  """Returns whether a run tuned a threshold, for any weights."""
+  paths = (os.path.join(f, label_files.ANSWER_THRESHOLD) for f in folders)
+  return any(map(files.exists, paths))
+
+
+def tune_threshold(
+  folder: str, tuning: Iterable[QuestionResult], weights: str
+) -> float:
+  """Returns the threshold with the best F1, and writes it for later runs.
+
+  The answers to `tuning` are known; `weights` is the checksum of what answered.
+  """
+  answers = [result.scored for result in tuning]
+  threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
+  path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
+  label_files.write_thresholds(path, weights, {_THRESHOLD: threshold})
+  return threshold
+
+
+def read_threshold(
+  folders: Iterable[str], identify: Callable[[], str]
+) -> label_files.Tuned | None:
+  """Reads the threshold that a run tuned; see `label_files.read_thresholds`."""
+  name = label_files.ANSWER_THRESHOLD
+  return label_files.read_thresholds(folders, name, [_THRESHOLD], identify)
+
+
+def choose_threshold(settings: Any, tuned: label_files.Tuned | None) -> float:
+  """Returns the threshold to answer by: that of the flag, or the tuned one.
+
+  A ValueError if the flag asks for one that was tuned, but none is there.
+  """
+  given = parse_threshold(settings.null_score_diff_threshold)
+  if tuned:
+    path, [threshold] = tuned
+    if settings.prefers_tuned:
+      print(f"--{_THRESHOLD}={threshold:.4f}, as {path} says")
+      return threshold
+    if threshold != given:
+      progress.note(
+        f"note: this run answers by --{_THRESHOLD}={given}; exports of its "
+        f"folder have the tuned one of {path}, {threshold:.4f}"
+      )
+  if given is None:
+    raise ValueError(
+      f"--{_THRESHOLD}=auto: no threshold was tuned for these weights: pass "
+      "--eval_file to tune one"
+    )
+  return given
+
+
+def write_predictions(
+  folder: str,
+  results: Iterable[QuestionResult],
+  threshold: float,
+  version_2: bool,
+) -> Scores | None:
+  """Writes predictions as they come: the original's files, a readable one.
+
+  No answer is given where its odds are above the threshold; `version_2` says
+  whether questions may have none. Returns the scores, if all answers are known.
+  """
+  names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
+  if version_2:
+    names.append("null_odds.json")
+  else:
+    files.remove(os.path.join(folder, "null_odds.json"))  # An older run's.
+  paths = [os.path.join(folder, name) for name in names]
+  answers, kinds, separator = [], [], "{\n"
+  with (
+    atomic.replace_all_on_success(paths) as temporaries,
+    contextlib.ExitStack() as stack,
+  ):
+    readable, *objects = (
+      stack.enter_context(files.open_for_writing(path)) for path in temporaries
+    )
+    for question, prediction, scored in results:
+      chosen = prediction.decide(threshold)
+      entries = _as_entries(prediction, chosen)
+      for output, entry in zip(objects, entries, strict=False):
+        # The lines that json.dumps(..., indent=4) would make of all entries.
+        lines = json.dumps({question.question_id: entry}, indent=4)[2:-2]
+        output.write((separator + lines).encode())
+      separator = ",\n"
+      row = squad_answers.describe(question, prediction, chosen)
+      readable.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+      if scored:
+        answers.append(scored)
+        kinds.append((question_word(question.text), answer_length(question)))
+    for output in objects:
+      output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
+  for path in paths:
+    print(f"wrote {path}")
+  if not answers:
+    return None
+  totals = squad_metrics.score(answers, threshold)
+  metrics.write_metrics(folder, "predict", totals)
+  warn_if_collapsed(answers, threshold)
+  scores = [answer.scores(threshold) for answer in answers]
+  return Scores(totals, scores, kinds)
+
+
+def _as_entries(prediction, chosen) -> list[Any]:
+  """Returns the entries of the original's files: answer, n-best list, odds."""
+  text = chosen.text if chosen else ""
+  if prediction.odds is None and not chosen:
+    text = prediction.spans[0].text  # The original's word for it.
+  names = ("text", "probability", "start_logit", "end_logit")
+  nbest = [
+    {name: getattr(span, name) for name in names} for span in prediction.spans
+  ]
+  return [text, nbest, prediction.odds]
+
+
+# The section of report.html.
+
+
+def question_word(text: str) -> str:
+  """Returns the first word that asks, or "other".
+
+  >>> question_word("In how many years?"), question_word("Name it.")
+  ('how many', 'other')
+  """
+  match = _QUESTION_WORDS.search(text.lower())
+  return match[0] if match else "other"
+
+
+def answer_length(question: squad.Question) -> str:
+  """Returns the range of the length of the shortest true answer."""
+  counts = [
+    len(text) if squad_features.is_unspaced(text) else len(text.split())
+    for text, _ in question.answers
+  ]
+  limits = np.array([0, 1, 2, 5, 10])
+  return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
+
+
+def describe(scores: Scores) -> str:
+  """Describes scores in HTML: of all, by question word, by answer length."""
+  words, lengths = zip(*scores.kinds, strict=True)
+  frequent = [word for word, _ in collections.Counter(words).most_common()]
+  unit = "words or Chinese characters"
+  parts = [
+    plots.number_table(scores.totals),
+    "<h3>By question word</h3>",
+    _make_table("question", frequent, words, scores.answers),
+    "<h3>By length of the shortest true answer</h3>",
+    _make_table(unit, _LENGTHS, lengths, scores.answers),
+  ]
+  return "\n".join(parts)
+
+
+def _make_table(title, names, kinds, scores) -> str:
+  percentages = 100.0 * np.array(scores)
+  averages = metrics.average_groups(np.array(kinds), *percentages.T)
+  rows = sorted(averages, key=lambda row: names.index(row[0]))
+  header = (title, "questions", "exact match", "F1")
+  return plots.score_table(header, rows, best=100.0)

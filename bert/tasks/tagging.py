@@ -1,0 +1,431 @@
+"""Labels of words: CoNLL files and features.
+
+`read_sentences` reads a file as a `Source` describes it. `make_features` makes
+the inputs of the model: the first token of a word has the word's label, the
+others have none (section 5.3 of the paper). Texts are split into words here.
+"""
+
+import collections
+from collections.abc import Iterable, Iterator, Sequence
+import functools
+import itertools
+import re
+from typing import NamedTuple
+import unicodedata
+
+from bert import tokenization
+from bert.data import files, packing, progress, tables
+from bert.tasks import tagging_schemes
+
+_DOCUMENT = "-DOCSTART-"
+_SPACES = re.compile("[ \t]+")
+# Lines of CoNLL-U and CoNLL-2012, whose words are not in the first column:
+# comments, tokens of several words, and empty nodes.
+_NO_WORD = re.compile(r"#|\d+[-.]\d+\t")
+_FEW_LABELS = 20
+
+
+class Source(NamedTuple):
+  """A file of sentences in columns, and how it is read.
+
+  It has a word and its tag a line and a blank line after each sentence; lines
+  that begin with -DOCSTART- begin a document. A line that begins with # is a
+  comment, and skipped, if it has other columns than the first row that does
+  not, for # and #win may be words; or if words are not in the first column.
+  """
+
+  path: str
+  token_column: int = 0
+  tag_column: int = -1  # -1 is the last one.
+  scheme: str = "iob2"  # That of the tags, see `tagging_schemes`.
+  is_tagged: bool = True  # False: there is no column of tags.
+
+  @property
+  def num_columns(self) -> int:
+    """The least number of columns."""
+    last = self.token_column + 1 if self.tag_column < 0 else self.tag_column
+    return 1 + max(self.token_column, last if self.is_tagged else 0)
+
+
+class Sentence(NamedTuple):
+  """The words of a sentence, with their tags where they are known."""
+
+  words: tuple[str, ...]
+  tags: tuple[str, ...] | None  # As in the file; None if it has none.
+  document: int  # From 0.
+  path: str
+  line: int  # That of the first word.
+  text: str | None = None  # Where words were found in plain text.
+  offsets: tuple[tuple[int, int], ...] = ()  # Start and end of each word.
+
+  @property
+  def location(self) -> str:
+    """Where it begins, for messages."""
+    return f"{self.path}:{self.line}"
+
+
+class _Line(NamedTuple):
+  """A line of a file: a word, nothing, a comment or the mark of a document."""
+
+  number: int  # From 1.
+  text: str
+  cells: list[str]  # Empty unless there is a word.
+  is_comment: bool
+  is_document: bool
+
+
+# Reading.
+
+
+def open_source(
+  path: str,
+  token_column: int,
+  tag_column: int,
+  scheme: str,
+  needs_tags: bool = True,
+) -> Source:
+  """Finds out how a file of sentences is to be read.
+
+  The scheme "auto" is detected in the file; a file without the column of tags
+  is an error if it `needs_tags`.
+  """
+  if token_column == tag_column:
+    raise ValueError(
+      f"--token_column and --tag_column are both {tag_column}: the words would "
+      "be the tags"
+    )
+  source = Source(path, token_column, tag_column, scheme)
+  if not needs_tags:
+    untagged = source._replace(is_tagged=False)
+    first = next((line for line in _read_lines(untagged) if line.cells), None)
+    if first and len(first.cells) < source.num_columns:
+      return untagged
+  is_known = scheme != "auto"
+  return source if is_known else source._replace(scheme=find_scheme(source))
+
+
+def note_comments(source: Source) -> None:
+  """Says which lines are taken for comments where words might begin with #."""
+  if source.token_column > 0:
+    return
+  comments = [line.number for line in _read_lines(source) if line.is_comment]
+  if comments:
+    progress.note(
+      f"note: {source.path}:{comments[0]}: a line that begins with # and has "
+      "other columns than the first row is a comment, here and on "
+      f"{len(comments) - 1:,} other lines"
+    )
+
+
+def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
+  """Yields the sentences of a file, with tags in a scheme or as in the file.
+
+  A ValueError names the line that is wrong, or the file if it has no sentence.
+  """
+  for lines, document in _read_groups(source):
+    sentence = _make_sentence(source, lines, document)
+    if scheme and sentence.tags:
+      tags = tagging_schemes.convert_tags(sentence.tags, scheme)
+      sentence = sentence._replace(tags=tags)
+    yield sentence
+
+
+def _read_groups(source: Source) -> Iterator[tuple[list[_Line], int]]:
+  """Yields the lines of each sentence, with the number of its document."""
+  document, has_sentence, is_fresh = 0, False, True
+  lines = (line for line in _read_lines(source) if not line.is_comment)
+  for is_word, group in itertools.groupby(lines, lambda line: bool(line.cells)):
+    if is_word:
+      yield list(group), document
+      has_sentence, is_fresh = True, False
+    elif any(line.is_document for line in group) and not is_fresh:
+      # A mark before the first sentence of a document ends nothing.
+      document, is_fresh = document + 1, True
+  if not has_sentence:
+    raise ValueError(f"{source.path}: holds no sentence")
+
+
+def _make_sentence(source, lines, document) -> Sentence:
+  words = tuple(line.cells[source.token_column] for line in lines)
+  tags = None
+  if source.is_tagged:
+    tags = tuple(line.cells[source.tag_column].strip(" ") for line in lines)
+    for tag, line in zip(tags, lines, strict=True):
+      if not tagging_schemes.fits(tag, source.scheme):
+        raise ValueError(
+          f"{_locate(source, line)}: the tag {tag[:99]!r} is outside of "
+          f"the scheme {source.scheme}: expected "
+          f"{tagging_schemes.describe(source.scheme)} (see --tag_scheme and "
+          "--tag_column)"
+        )
+  return Sentence(words, tags, document, source.path, lines[0].number)
+
+
+def _locate(source: Source, line: _Line) -> str:
+  """Says where a line is, and whether its word may be a comment."""
+  doubt = " (a comment?)" if line.text.startswith("# ") else ""
+  return f"{source.path}:{line.number}{doubt}"
+
+
+def _read_lines(source: Source) -> Iterator[_Line]:
+  """Yields the lines of a file; those of words have all columns."""
+  shape = _find_shape(source)
+  for number, text in _read_text(source.path):
+    is_document, cells = text.startswith(_DOCUMENT), _split_columns(text)
+    is_comment = text.startswith("#") and _shape(text, cells) != shape
+    if source.token_column > 0:
+      is_comment = _NO_WORD.match(text) is not None
+    if is_document or is_comment:
+      cells = []
+    if cells:
+      _check_cells(source, f"{source.path}:{number}", cells, shape[1])
+    yield _Line(number, text, cells, is_comment, is_document)
+
+
+def _read_text(path: str) -> Iterator[tuple[int, str]]:
+  """Yields the lines of a file with their numbers, without their ends."""
+  for number, text in enumerate(files.read_lines(path, keeps_returns=True), 1):
+    text = text.removesuffix("\r")
+    if "\r" in text:
+      raise ValueError(
+        f"{path}:{number}: a carriage return within a line; lines end "
+        r"with \n or \r\n"
+      )
+    yield number, text.lstrip("\ufeff") if number == 1 else text
+
+
+def _find_shape(source: Source) -> tuple[bool, int]:
+  """Returns the columns of the first row that cannot be a comment.
+
+  They are whether tabs separate them, and their number. If all rows begin with
+  #, they are those of the first.
+  """
+  found = None
+  for _, text in _read_text(source.path):
+    cells = [] if text.startswith(_DOCUMENT) else _split_columns(text)
+    if source.token_column > 0 and _NO_WORD.match(text):
+      cells = []
+    if cells and not text.startswith("#"):
+      return _shape(text, cells)
+    if cells:
+      found = found or _shape(text, cells)
+  return found or (False, 0)
+
+
+def _shape(text: str, cells: list[str]) -> tuple[bool, int]:
+  return "\t" in text, len(cells)
+
+
+def _split_columns(text: str) -> list[str]:
+  if not text.strip(" \t"):
+    return []
+  # Any other kind of space may be a word, such as the Chinese one.
+  return text.split("\t") if "\t" in text else _SPACES.split(text.strip(" "))
+
+
+def _check_cells(source, location, cells, width) -> None:
+  count = len(cells)
+  if count < source.num_columns:
+    raise ValueError(
+      f"{location}: expected at least {source.num_columns} columns (see "
+      f"--token_column and --tag_column), found {count}"
+    )
+  if source.is_tagged and source.tag_column < 0 and count != width:
+    raise ValueError(
+      f"{location}: expected {width} columns as in the lines before, found"
+      f" {count}"
+    )
+  if not cells[source.token_column]:
+    raise ValueError(f"{location}: the word is empty")
+
+
+def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
+  """Yields the lines of a file with one more column, of a tag for each word."""
+  tags = iter(tags)
+  for line in _read_lines(source):
+    separator = "\t" if "\t" in line.text else " "
+    if line.cells or line.is_document:
+      tag = next(tags) if line.cells else "O"
+      yield f"{line.text}{separator}{tag}"
+    else:
+      yield line.text if line.is_comment else ""
+
+
+def find_scheme(source: Source) -> str:
+  """Returns the scheme that the tags of a file follow; see `detect`.
+
+  A ValueError names the line of a tag that is in no scheme when others are. A
+  note says that tags with an O, as entities have, are of no scheme.
+  """
+  # IOB1 if all tags follow it, and not IOB2 as well: a stray I- within IOB2
+  # does not make a file IOB1.
+  places, possible = {}, {"iob1", "iob2"}
+  none = tagging_schemes.NO_SCHEME
+  source = source._replace(scheme=none)
+  for lines, document in _read_groups(source):
+    tags = _make_sentence(source, lines, document).tags
+    for line, tag in zip(lines, tags, strict=True):
+      places.setdefault(tag, _locate(source, line))
+    possible = {
+      s for s in possible if tagging_schemes.convert_tags(tags, s) == tags
+    }
+  scheme = tagging_schemes.detect(places, possible == {"iob1"})
+  others = [tag for tag in places if tag != "O"]
+  if scheme == none and len(others) < len(places):
+    progress.note(
+      f"note: {places[others[0]]}: there is a tag O, but {others[0][:40]!r} "
+      "marks no entity: tags are learned and scored word by word; entities are "
+      "written B-PER and I-PER (--tag_scheme=none leaves this note out)"
+    )
+  return scheme
+
+
+def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
+  """Returns all labels, by name: see `labels_of`; without a scheme all tags.
+
+  A ValueError if the tags are all O; or without a scheme all the same, or if
+  most of many occur only once.
+  """
+  tags, path = collections.Counter(), ""
+  for sentence in sentences:
+    tags.update(sentence.tags)
+    path = sentence.path
+  has_scheme = scheme != tagging_schemes.NO_SCHEME
+  if set(tags) == {"O"} or (len(tags) < 2 and not has_scheme):
+    raise ValueError(
+      f"{path}: expected two labels or more, found only "
+      f"{tables.list_names(tags)}; is it the right column?"
+    )
+  if has_scheme:
+    return tagging_schemes.labels_of(tags, scheme)
+  rare = [tag for tag, count in tags.items() if count == 1]
+  # In a file of a sentence and its tags a line, a tag has spaces.
+  are_many = len(tags) > _FEW_LABELS or any(" " in tag for tag in rare)
+  if are_many and 2 * len(rare) > len(tags):
+    raise ValueError(
+      f"{path}: {len(rare)} of its {len(tags)} tags occur only once "
+      f"({tables.list_names(rare[:3])}, ...); expected a word and its tag a "
+      "line: is --tag_column the right column?"
+    )
+  return sorted(tags)
+
+
+# Features.
+
+
+class Feature(NamedTuple):
+  """An input of the model: [CLS] words [SEP], not padded."""
+
+  input_ids: list[int]
+  label_ids: list[int]  # See `make_features`.
+  label_mask: list[int]  # 1 at the first token of the words it is made for.
+  sentence: int  # Its number in the file, from 0.
+
+
+def make_features(
+  sentences: Iterable[Sentence],
+  tokenizer: tokenization.FullTokenizer,
+  labels: Sequence[str],
+  max_seq_length: int,
+  document_context: bool = False,
+) -> Iterator[Feature]:
+  """Turns sentences into inputs of the model.
+
+  A word without tokens, such as one of control characters, becomes [UNK]; a
+  word of more tokens than fit is truncated. Long sentences are split between
+  words into windows, each with the words around it for context.
+
+  Args:
+    sentences: with tags in the scheme of the labels, or without.
+    labels: in the order of their numbers. A tag that is not among them, or that
+      is unknown, gets the number after the last.
+    max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
+    document_context: whether windows are filled with the sentences around in
+      the same document ("maximal document context", section 5.3).
+  """
+  room = max_seq_length - 2
+  numbers = {label: number for number, label in enumerate(labels)}
+  cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+  @functools.lru_cache(1 << 16)
+  def encode(word):
+    ids = tokenizer.encode(word) or tokenizer.convert_tokens_to_ids(["[UNK]"])
+    return ids[:room]
+
+  texts = ([sentence] for sentence in sentences)
+  if document_context:
+    groups = itertools.groupby(sentences, lambda sentence: sentence.document)
+    texts = (list(group) for _, group in groups)
+  index = 0
+  for text in texts:
+    words = [encode(word) for sentence in text for word in sentence.words]
+    ends = list(itertools.accumulate(len(s.words) for s in text))
+    bounds = zip([0, *ends], ends, strict=False)
+    label_ids = [
+      numbers.get(tag, len(labels))
+      for sentence in text
+      for tag in (sentence.tags or [None] * len(sentence.words))
+    ]
+    lengths = list(map(len, words))
+    for number, window in packing.fit_windows(lengths, bounds, room):
+      ids, labels_row, mask = [cls_id], [0], [0]
+      for place in range(window.start, window.end):
+        is_labelled = window.first <= place < window.last
+        rest = [0] * (len(words[place]) - 1)
+        ids += words[place]
+        labels_row += [label_ids[place] if is_labelled else 0, *rest]
+        mask += [int(is_labelled), *rest]
+      yield Feature(
+        [*ids, sep_id], [*labels_row, 0], [*mask, 0], index + number
+      )
+    index += len(text)
+
+
+def split_words(
+  text: str, by_character: bool = False
+) -> Iterator[tuple[int, int]]:
+  """Yields the start and the end of each word of a text.
+
+  >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split_words(text)]
+  ['The', 'U.S', '.', ',', '中', '文', '!']
+  """
+
+  def is_lone(index):
+    return by_character or _is_ideograph(text[index])
+
+  for match in re.finditer(r"\S+", text):
+    for are_lone, group in itertools.groupby(range(*match.span()), is_lone):
+      places = list(group)
+      first, last = places[0], places[-1] + 1
+      # Punctuation is split from both ends of a word.
+      while first < last and (are_lone or _is_punctuation(text[first])):
+        first += 1
+      while last > first and _is_punctuation(text[last - 1]):
+        last -= 1
+      yield from ((i, i + 1) for i in places if i < first)
+      if first < last:
+        yield first, last
+      yield from ((i, i + 1) for i in places if i >= last)
+
+
+@functools.cache
+def _is_ideograph(char: str) -> bool:
+  return unicodedata.name(char, "").startswith("CJK ")
+
+
+@functools.cache
+def _is_punctuation(char: str) -> bool:
+  if char.isascii():
+    return not char.isalnum()
+  return unicodedata.category(char).startswith("P")
+
+
+def join_words(
+  words: Sequence[str], separator: str = " "
+) -> tuple[str, list[tuple[int, int]]]:
+  """Joins words, "" between characters; returns the text and their places."""
+  offsets, start = [], 0
+  for word in words:
+    offsets.append((start, start + len(word)))
+    start += len(word) + len(separator)
+  return separator.join(words), offsets

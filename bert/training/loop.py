@@ -1,0 +1,390 @@
+"""The training loop of every program: any strategy, exact resume.
+
+It repeats the update of bert/training/step.py, reports, evaluates and saves. A
+program provides a model, an optimizer, its input and a loss function.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import functools
+import os
+import signal
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+from bert.inputs import training_input
+from bert.training import (
+  memory,
+  model_selection,
+  reporting,
+  same_run,
+  training_plan,
+)
+from bert.training import step as training_step
+from bert.weights import checkpoints
+
+
+def train(
+  strategy: tf.distribute.Strategy,
+  tasks: Mapping[str, training_plan.TrainingTask],
+  plan: training_plan.TrainingPlan,
+  evaluate: Callable[[int], Mapping[str, float]] | None = None,
+  history: model_selection.History | None = None,
+  draws: np.ndarray | None = None,
+) -> tuple[int, int | None]:
+  """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
+
+  SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
+  command then resumes, and ends with the same bits as an uninterrupted run. The
+  caller ensures that no other process trains in the folder. Returns the step,
+  and the signal if one ended the training. A ValueError says that the batch
+  cannot be split, the folder has another model, a loss is not finite, the input
+  is damaged, or a checkpoint cannot be written.
+
+  Args:
+    strategy: in whose scope models and optimizers were made.
+    tasks: by name, "" if it is the only one; what is not of model.bert is saved
+      under tasks/<name>/. The plan of a task says which rows its updates take.
+    evaluate: scores a step, every `plan.eval_every_steps` and last.
+    history: keeps the scores and the best weights, and may end training early.
+      Steps are then saved before they are evaluated.
+    draws: int [steps], the number of the task that makes each update, or all 0.
+  """
+  if draws is None:
+    draws = np.zeros(plan.num_train_steps, np.int8)
+  for task in tasks.values():
+    _check_split(task.plan, strategy)
+  variables, slots = name_variables(tasks)
+  saved = {**variables, **slots}
+  saved["global_step"] = global_step = _make_global_step(strategy)
+  step = _resume(strategy, tasks, plan, saved)
+  evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
+  if evaluation.should_stop or step >= plan.num_train_steps:
+    return step, None
+  for task in tasks.values():
+    if plan.recompute:
+      memory.recompute_layers(task.model.bert)
+  runners = [
+    _make_runner(strategy, name, task, global_step)
+    for name, task in tasks.items()
+  ]
+  return _run_steps(strategy, plan, saved, step, runners, draws, evaluation)
+
+
+def name_variables(
+  tasks: Mapping[str, training_plan.TrainingTask],
+) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
+  """Returns the variables of tasks, and their moments, by their saved names."""
+  variables, slots = {}, {}
+  for task_name, task in tasks.items():
+    prefix = f"tasks/{task_name}/" if task_name else ""
+    shared = {v.path for v in task.model.bert.variables} if prefix else ()
+    for own, named in (
+      (checkpoints.model_variables(task.model), variables),
+      (task.optimizer.slots, slots),
+    ):
+      for name, variable in own.items():
+        path = name.removesuffix("/adam_m").removesuffix("/adam_v")
+        named[name if path in shared else prefix + name] = variable
+  return variables, slots
+
+
+def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
+  """Makes all updates after a step, reports them, evaluates and saves."""
+  reporter = reporting.Reporter(plan, step, strategy)
+  saved_step = step or None  # Later ones in the folder are damaged.
+  with _caught_signals() as caught:
+    while step < plan.num_train_steps:
+      others = np.flatnonzero(draws[step : plan.next_stop(step)] != draws[step])
+      most = others[0] if len(others) else plan.next_stop(step) - step
+      count = reporter.choose_count(int(most))
+      is_last = bool(caught) or evaluation.should_stop
+      count, is_stopped = same_run.agree(strategy, count, is_last)
+      if is_stopped:
+        break
+      means, batch_size = runners[draws[step]](count)
+      step += count
+      reporter.add(step, count, means, batch_size)
+      if evaluation.needs_checkpoint(step):
+        saved_step = _save(strategy, plan, step, saved)
+        reporter.save()
+      if evaluation.is_due(step):
+        reporter.add_evaluation(step, evaluation.run(step))
+  if step != saved_step:
+    _save(strategy, plan, step, saved)
+  # Also after the last step: the signal handler has already announced the exit.
+  _, is_interrupted = same_run.agree(strategy, 0, bool(caught))
+  reporter.close(step, not is_interrupted)
+  caught = caught or [signal.SIGTERM]  # Another worker's signal.
+  return step, caught[0] if is_interrupted else None
+
+
+def _make_runner(strategy, name, task, global_step):
+  """Builds the function that makes n updates: means by name, batch size."""
+  step = int(global_step.read_value())
+  iterator, signature = _distribute(strategy, task.source, task.plan, step)
+  if task.plan.max_seq_length and strategy.extended.should_checkpoint:
+    size = memory.size_of_update(task, signature)
+    if size.trained_layers:  # The estimate is of a BERT's training.
+      config, teacher = task.model.bert.config, task.teacher
+      print(memory.report(config, size, strategy, teacher))
+  train_steps = _make_train_steps(strategy, task, global_step, signature)
+
+  def run_steps(count):
+    with (
+      training_input.naming_bad_record(task.source.find_fault),
+      training_input.naming_memory_flags("training", memory.TRAINING_CURES),
+    ):
+      means = train_steps(iterator, count)
+    # The counter is one past a step that failed.
+    last = int(global_step.read_value()) - 1
+    _check_finite(means, last, task.source, task.plan)
+    if name:
+      means = {f"{name}/{key}": value for key, value in means.items()}
+    return means, task.plan.train_batch_size
+
+  return run_steps
+
+
+def _make_train_steps(strategy, task, global_step, signature):
+  """Builds the function that makes updates: (iterator, n) -> means by name."""
+  sum_weights = training_step.make_sum_weights(task, signature)
+  names = sorted(sum_weights.structured_outputs)
+  replica_step = training_step.make_replica_step(
+    strategy, task, global_step, sum_weights
+  )
+
+  @tf.function
+  def train_steps(iterator, count):
+    totals = tf.zeros([len(names), 2])
+    norm, rate = tf.constant(0.0), tf.constant(0.0)
+    for _ in tf.range(count):
+      result = strategy.run(replica_step, args=(next(iterator),))
+      losses, norm, rate = [  # Equal on all replicas.
+        strategy.experimental_local_results(x)[0] for x in result
+      ]
+      global_step.assign_add(1)
+      totals += losses
+      if not tf.math.is_finite(norm):
+        break
+    return totals, norm, rate
+
+  def train_and_fetch(iterator, count):
+    totals, norm, rate = train_steps(iterator, tf.constant(count))
+    means = {
+      name: float(total / weight) if weight else 0.0
+      for name, (total, weight) in zip(names, totals.numpy(), strict=True)
+    }
+    losses = [means[name] for name in names if name.endswith("_loss")]
+    return {
+      "loss": sum(losses),
+      **means,
+      "learning_rate": float(rate),
+      "gradient_norm": float(norm),
+    }
+
+  return train_and_fetch
+
+
+def _distribute(strategy, source, plan, step):
+  """Returns an iterator over the batches after a step, and a batch's type."""
+  replicas = strategy.num_replicas_in_sync
+  make_batches = functools.partial(
+    _replica_batches, source, plan, replicas, step=step
+  )
+  signature = make_batches(tf.distribute.InputContext()).element_spec
+  batches = strategy.distribute_datasets_from_function(make_batches)
+  return iter(batches), signature
+
+
+def _replica_batches(source, plan, replicas, context, step):
+  """Makes one worker's batches; each holds the rows of one replica."""
+  pipelines = context.num_input_pipelines
+  rows = source.rows(plan.row_at(step))
+  if pipelines > 1:
+    # Every worker reads all rows and takes its share of every batch.
+    rows = rows.batch(plan.train_batch_size // pipelines, drop_remainder=True)
+    rows = rows.shard(pipelines, context.input_pipeline_id).unbatch()
+  batch_size = plan.train_batch_size // replicas
+  batches = rows.map(lambda row_id, row: row).batch(batch_size, True)
+  batches = batches.map(source.parse, num_parallel_calls=tf.data.AUTOTUNE)
+  options = tf.data.Options()
+  options.deterministic = True
+  options.experimental_distribute.auto_shard_policy = (
+    tf.data.experimental.AutoShardPolicy.OFF
+  )
+  return training_input.prefetch(batches.with_options(options), 2)
+
+
+def _check_split(plan, strategy):
+  replicas = strategy.num_replicas_in_sync
+  parts = plan.gradient_accumulation_steps
+  if plan.train_batch_size % (replicas * parts):
+    raise ValueError(
+      f"--train_batch_size={plan.train_batch_size} cannot be split evenly over "
+      f"{replicas} replicas and {parts} accumulation steps"
+    )
+
+
+def _make_global_step(strategy):
+  first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+  with strategy.scope():
+    zero = tf.constant(0, tf.int64)
+    return tf.Variable(zero, trainable=False, aggregation=first)
+
+
+def _resume(strategy, tasks, plan, saved):
+  """Restores and reports the newest whole checkpoint; returns its step."""
+  step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
+  _check_workers(strategy, tasks, plan, saved, step or 0)
+  if strategy.extended.should_checkpoint:
+    checkpoints.remove_temporary_files(plan.output_dir)
+  if step is None:
+    print(f"training from step 0 to {last}")
+  elif step < last:
+    print(f"resuming at step {step} of {last}")
+  else:
+    print(
+      f"step {step} of {last}: nothing to do; train for longer or choose "
+      "another --output_dir"
+    )
+  return step or 0
+
+
+def _check_workers(strategy, tasks, plan, saved, step):
+  """Refuses workers that would not train the same; programs compare flags."""
+  if not same_run.are_several(strategy):
+    return
+  facts: dict[str, object] = {"step in --output_dir": step}
+  for name, task in tasks.items():
+    own, weights = task.plan, b"" if task.weights is None else task.weights
+    rows = task.source.rows(own.row_at(step)).take(own.train_batch_size)
+    batch = b"".join(row.numpy() for _, row in rows)
+    facts |= {
+      f"training data {name}": task.source.identity or "of another digest",
+      f"first batch {name}": f"of checksum {zlib.crc32(batch):08x}",
+      f"number of rows {name}": own.row_at(plan.num_train_steps),
+      f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
+    }
+  facts["weights"] = f"of checksum {same_run.digest_of_values(saved)}"
+  facts["number of steps"] = plan.num_train_steps
+  same_run.compare_workers(strategy, facts)
+
+
+def _save(strategy, plan, step, saved):
+  """Saves a step whose values are all finite; only one worker writes."""
+  if plan.before_save:
+    plan.before_save()
+  for name, variable in saved.items():
+    if not _is_finite(variable):
+      raise ValueError(
+        f"step {step}: {name} is no longer finite, so nothing was saved: lower "
+        f"--learning_rate; {_name_last_good(plan.output_dir)}"
+      )
+  if strategy.extended.should_checkpoint:
+    checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
+  return step
+
+
+@contextlib.contextmanager
+def _caught_signals() -> Iterator[list[int]]:
+  """Collects the first SIGINT or SIGTERM; a second one acts at once."""
+  caught: list[int] = []
+  signals = (signal.SIGINT, signal.SIGTERM)
+  previous = [signal.getsignal(number) for number in signals]
+
+  def restore():
+    for number, handler in zip(signals, previous, strict=True):
+      signal.signal(number, handler)
+
+  def catch(signum, frame):
+    caught.append(signum)
+    restore()
+    name = signal.Signals(signum).name
+    # Not print: the signal may have interrupted a print.
+    with contextlib.suppress(OSError):  # Ctrl-C ends a `| tee` as well.
+      os.write(2, f"{name}: saving a checkpoint, then leaving\n".encode())
+
+  for number in signals:
+    signal.signal(number, catch)
+  try:
+    yield caught
+  finally:
+    restore()
+
+
+def _check_finite(means, failed, source, plan):
+  if np.isfinite(means["loss"]) and np.isfinite(means["gradient_norm"]):
+    return
+  batch = source.rows(plan.row_at(failed)).take(plan.train_batch_size)
+  rows = [
+    source.describe_row(tf.nest.map_structure(lambda x: x.numpy(), row_id))
+    for row_id, _ in batch
+  ]
+  raise ValueError(
+    f"step {failed}: loss is {means['loss']}, gradient norm "
+    f"{means['gradient_norm']}; the batch was {', '.join(rows)}; "
+    f"{_name_last_good(plan.output_dir)}"
+  )
+
+
+def _name_last_good(folder):
+  """Names the newest checkpoint whose values are all finite."""
+  for step in reversed(checkpoints.saved_steps(folder)):
+    prefix = checkpoints.checkpoint_prefix(folder, step)
+    with contextlib.suppress(checkpoints.DamagedCheckpointError):
+      if all(_is_finite(v) for _, v in checkpoints.read(prefix)):
+        return f"the last good checkpoint is {prefix}"
+  return "no checkpoint is good: begin again"
+
+
+def _is_finite(value):
+  value = tf.convert_to_tensor(value)
+  is_float = value.dtype.is_floating
+  return not is_float or bool(tf.reduce_all(tf.math.is_finite(value)))
+
+
+class _Evaluation:
+  """Evaluates while training; keeps the best weights if there is a history."""
+
+  def __init__(self, strategy, variables, plan, evaluate, history, step):
+    self._is_chief = strategy.extended.should_checkpoint
+    self._variables = variables
+    self._plan, self._evaluate, self._history = plan, evaluate, history
+    self.should_stop = False
+    if history:
+      history.forget_after(step)
+    if step and self.is_due(step):  # A kill may have prevented it.
+      is_known = reporting.was_evaluated(plan.output_dir, step)
+      # Only the chief has the curves, so several workers all evaluate again.
+      if history or same_run.are_several(strategy) or not is_known:
+        results = self.run(step)
+        if not is_known:
+          reporting.Reporter(plan, step, strategy).add_evaluation(step, results)
+    elif history:
+      self._decide()
+
+  def is_due(self, step):
+    period = self._plan.eval_every_steps
+    return period > 0 and self._plan.is_due(step, period)
+
+  def needs_checkpoint(self, step):
+    """Returns whether to save a step: it is scheduled, or evaluated."""
+    period = self._plan.save_checkpoints_steps
+    is_selected = self._history is not None and self.is_due(step)
+    return is_selected or self._plan.is_due(step, period)
+
+  def run(self, step):
+    """Evaluates a saved step; returns the scores."""
+    if not self._history:
+      return self._evaluate(step)
+    results = self._history.record(step, self._evaluate, self._variables)
+    self._decide()
+    return results
+
+  def _decide(self):
+    self.should_stop = self._history.should_stop()
+    if self.should_stop and self._is_chief:
+      print(f"stopping early; {self._history.summary()}")

@@ -1,0 +1,236 @@
+"""How much memory an update needs, how much is available, how to need less.
+
+The estimate is the memory in use at its peak, when the backward pass begins.
+With B sequences at a time (a micro-batch of one replica) of S tokens, P masked
+words each, hidden size H, intermediate size I, N heads, L layers, V words, and
+c bytes per number of the compute dtype:
+
+  runtime     Python, TensorFlow and its threads, and the graph, by layer
+  weights     4 bytes a parameter; in bfloat16 6, for those that are cast
+  moments     8 bytes a parameter that is trained: Adam's
+  gradients   4 bytes a parameter that is trained, 8 if they are accumulated
+  kept        values of the forward pass for the backward pass
+  working     temporary values, the larger of those of the head and of a layer
+
+A teacher of R heads that runs in every update needs its weights and working
+values, and for the relations that are compared 48 bytes of each pair of tokens
+and head.
+
+Gradient checkpointing needs less: Chen et al., "Training Deep Nets with
+Sublinear Memory Cost", https://arxiv.org/abs/1604.06174, section 4.1: only the
+input of each encoder layer is kept for the backward pass, which recomputes the
+rest.
+"""
+
+import contextlib
+import math
+import pathlib
+from typing import Any, NamedTuple
+
+import psutil
+import tensorflow as tf
+
+from bert import modeling, optimization
+from bert.training import prediction, training_plan
+
+GIGABYTE = 2**30
+
+# Measured: a process that trains a tiny model, and what each layer adds to its
+# graph.
+_RUNTIME = 780 * 2**20
+_GRAPH_OF_LAYER = 8 * 2**20
+_GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
+_LIMIT_OF_CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
+
+# Flags that help when training needs too much memory.
+TRAINING_CURES = (
+  "lower --train_batch_size or --max_seq_length, raise "
+  "--gradient_accumulation_steps, or pass --recompute=true or "
+  "--precision=bfloat16"
+)
+
+
+class UpdateSize(NamedTuple):
+  """The parameters of a model, and the work that a replica does at once."""
+
+  parameters: int  # Those of the head included.
+  trained: int  # So many of them.
+  trained_layers: int  # L: the encoder layers whose gradient is needed.
+  sequences: int  # B: sequences per example times rows per micro-batch.
+  predictions: int  # P; 0 without a head for masked words.
+  length: int  # S
+  dtype: str = "float32"  # Or "mixed_bfloat16".
+  recompute: bool = False
+  accumulates: bool = False  # Whether there are several micro-batches.
+
+
+def size_of_update(
+  task: training_plan.TrainingTask, signature: Any
+) -> UpdateSize:
+  """Returns the size of an update; its features have a signature."""
+  model, plan = task.model, task.plan
+  num_layers = optimization.count_layers([v.path for v in model.variables])
+  places = map(optimization.layer_of, task.optimizer.paths)
+  # Layers count from 1. Below the lowest trained one, no gradient is needed.
+  layers = [max(place, 1) for place in places if place is not None]
+  lowest = min(layers, default=num_layers + 1)
+  # [B, choices, S]; a length that differs by batch is None.
+  rows, *inputs, _ = (size or 0 for size in signature["input_ids"].shape)
+  predictions, parts = 0, plan.gradient_accumulation_steps
+  if "masked_lm_positions" in signature:
+    predictions = signature["masked_lm_positions"].shape[-1] or 0
+  elif "masked_lm_positions" in model.input_names and not task.teacher:
+    predictions = plan.max_seq_length - 1  # A causal model's: all but [CLS].
+  return UpdateSize(
+    parameters=sum(math.prod(v.shape) for v in model.variables),
+    trained=sum(math.prod(v.shape) for v in task.optimizer.variables),
+    trained_layers=num_layers + 1 - lowest,
+    sequences=math.prod([rows // parts, *inputs]),
+    predictions=predictions,
+    length=plan.max_seq_length,
+    dtype=model.bert.dtype_policy.name,
+    recompute=plan.recompute,
+    accumulates=parts > 1,
+  )
+
+
+def estimate(
+  config: modeling.BertConfig, size: UpdateSize, replicas: int = 1
+) -> float:
+  """Returns the most bytes that an update takes; see the top of the file."""
+  in_bfloat16 = size.dtype != "float32"
+  item = 2 if in_bfloat16 else 4  # c
+  tokens = size.sequences * size.length
+  hidden = tokens * config.hidden_size
+  wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
+  heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
+  pairs = tokens * size.length * heads
+  # Query, key, value, context and two outputs; two layer normalisations (16)
+  # and dropout masks (2); the activation's input and output. Of pairs, the
+  # probability, in bfloat16 in both dtypes, and its dropout mask.
+  layer = hidden * (6 * item + 18) + wide * 2 * item
+  layer += pairs * (7 if in_bfloat16 else 5)
+  kept_layer, graph, working = layer, _GRAPH_OF_LAYER, 16 * max(wide, pairs)
+  if size.recompute:
+    kept_layer, graph = hidden * item, _GRAPH_OF_RECOMPUTED_LAYER
+    working += layer
+  head = 12 * size.sequences * size.predictions * config.vocab_size
+  runtime = _RUNTIME + config.num_hidden_layers * graph
+  weights = size.parameters * (6 if in_bfloat16 else 4)
+  moments = size.trained * 8
+  gradients = size.trained * (8 if size.accumulates else 4)
+  kept = hidden * (9 + item) + size.trained_layers * kept_layer
+  of_replica = weights + moments + gradients + kept + max(head, working)
+  return runtime + replicas * of_replica
+
+
+def estimate_teacher(
+  teacher: Any, size: UpdateSize, replicas: int = 1
+) -> float:
+  """Returns the bytes that a BERT takes that teaches in such updates."""
+  forward = {"trained": 0, "trained_layers": 0, "predictions": 0}
+  size = size._replace(
+    parameters=teacher.count_params(), recompute=False, **forward
+  )
+  pairs = size.sequences * size.length**2 * teacher.config.num_attention_heads
+  alone = estimate(teacher.config, size, replicas) - _RUNTIME
+  return alone + replicas * 48 * pairs
+
+
+def report(
+  config: modeling.BertConfig,
+  size: UpdateSize,
+  strategy: tf.distribute.Strategy,
+  teacher: Any = None,
+) -> str:
+  """Describes the memory needed and available; warns if it is too little."""
+  replicas = 1  # Those that share memory: a GPU has its own.
+  is_on_gpu = bool(tf.config.list_logical_devices("GPU"))
+  if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
+    replicas = len(strategy.extended.worker_devices)
+  needed = estimate(config, size, replicas)
+  if teacher:
+    needed += estimate_teacher(teacher, size, replicas)
+  line = (
+    f"memory: about {needed / GIGABYTE:,.1f} GB, for {size.sequences} x "
+    f"{size.length} tokens at a time"
+  )
+  line += f" on each of {replicas} devices" * (replicas > 1)
+  if found := available(strategy):
+    room, owner = found
+    line += f"; this {owner} has {room / GIGABYTE:,.1f} GB for it"
+    if needed > room:
+      line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
+  return line
+
+
+def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
+  """Returns the bytes available to an update, and of which memory.
+
+  On a CPU: the RAM that is free or already the process's, at most the limit of
+  its container. With several GPUs: the memory of the smallest. None if unknown.
+  """
+  if isinstance(strategy, tf.distribute.TPUStrategy):
+    return None
+  if tf.config.list_logical_devices("GPU"):
+    # No public function of TensorFlow returns the size.
+    from tensorflow.python.client import device_lib
+
+    devices = device_lib.list_local_devices()
+    limits = [d.memory_limit for d in devices if d.device_type == "GPU"]
+    return min(limits), "GPU"
+  ram = psutil.virtual_memory().available + psutil.Process().memory_info().rss
+  with contextlib.suppress(OSError, ValueError):  # No container, or "max".
+    ram = min(ram, int(_LIMIT_OF_CONTAINER.read_text()))
+  return ram, "machine"
+
+
+def recompute_layers(bert: modeling.BertModel) -> None:
+  """Makes a BERT recompute its encoder layers in the backward pass.
+
+  Outputs and gradients do not change: dropout is a function of its seed. Calls
+  without a seed, which do not train, do not change at all; calls with a seed
+  cannot return the attention.
+  """
+  encoder = bert.encoder
+
+  def call(hidden, input_mask, seed=None):
+    states, attention = [], []
+    for i, block in enumerate(encoder.blocks):
+      inputs = (hidden, input_mask, modeling.fold_in(seed, i))
+      hidden, probs = _call_block(block, *inputs)
+      states.append(hidden)
+      attention.append(probs)
+    return states, attention
+
+  encoder.call = call
+
+
+def _call_block(block, hidden, input_mask, seed):
+  """Calls an encoder layer; with the same arguments and results."""
+  if seed is None:
+    return block(hidden, input_mask)
+
+  def run(inputs, input_mask, seed):
+    hidden, *weights = inputs
+    # As tensors: a custom gradient cannot use variables of a strategy.
+    with prediction.substituted(block.variables, weights):
+      return block(hidden, input_mask, seed)[0]
+
+  @tf.custom_gradient
+  def call(*inputs):
+    def gradient(upstream):
+      # The dependency keeps TensorFlow from merging the two passes again. The
+      # seed needs it too: else masks are kept.
+      with tf.control_dependencies([upstream]):
+        again, others = tf.nest.map_structure(
+          tf.identity, [list(inputs), [input_mask, seed]]
+        )
+      with tf.GradientTape() as tape:
+        tape.watch(again)
+        output = run(again, *others)
+      return tape.gradient(output, again, upstream)
+
+    return run(inputs, input_mask, seed), gradient
+
+  return call(hidden, *(v.value for v in block.variables)), None

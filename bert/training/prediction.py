@@ -1,0 +1,176 @@
+"""Applies a model to batches of any length, compiled once.
+
+In bfloat16 the weights are cast once for all batches.
+"""
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert.data import imports, progress
+from bert.inputs import training_input
+
+Features = training_input.Features
+
+# While one batch waits for memory or a thread to wake, a CPU computes another;
+# not beside large ones, which leave few gaps and take much memory.
+_BATCHES_AT_ONCE = 2
+_TOKENS_AT_ONCE = 4096
+
+# Layers multiply by these. Embeddings are gathered before the cast.
+_MATRICES = ("kernel", "output_weights")
+
+# Flags that help when it needs too much memory.
+_CURES = (
+  "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
+  "was, or --max_seq_length, or pass --precision=bfloat16"
+)
+
+
+def matrices(model: keras.Layer) -> list[keras.Variable]:
+  """Lists the variables that each call of a layer casts as a whole."""
+  if model.compute_dtype == model.variable_dtype:
+    return []
+  return [v for v in model.variables if v.name in _MATRICES]
+
+
+def substituted(
+  variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]
+) -> keras.StatelessScope:
+  """Makes layers use values, of any dtype, instead of their variables'."""
+  scope = keras.StatelessScope()
+  for update in zip(variables, values, strict=True):
+    scope.add_update(update)
+  return scope
+
+
+class Predictor:
+  """Applies a function of a model to batches of features, compiled once.
+
+  Each replica gets an equal share of every batch. Several workers must be given
+  the same batches; each gets all results. `predict_fn` takes the model and
+  features [B, ...] and returns tensors [B, ...].
+  """
+
+  def __init__(
+    self,
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    predict_fn: Callable[[keras.Model, Features], dict[str, tf.Tensor]],
+  ):
+    self._strategy, self._model = strategy, model
+
+    def predict(features, weights):
+      with substituted(matrices(model), weights):
+        return predict_fn(model, features)
+
+    def run(features, weights):
+      return strategy.run(predict, args=(features, weights))
+
+    self._make_function = lambda: tf.function(run, reduce_retracing=True)
+    self._run, self._packed = self._make_function(), []
+
+  def __call__(
+    self, batches: tf.data.Dataset, total: int | None = 0
+  ) -> dict[str, np.ndarray]:
+    """Returns the results of `iterate` joined, [rows, ...]."""
+    parts = list(self.iterate(batches, total))
+    return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+
+  def iterate(
+    self, batches: tf.data.Dataset, total: int | None = 0
+  ) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the results of every batch, [B, ...]; their lengths may differ.
+
+    `total` is the number of rows, for the progress on the terminal; None if
+    unknown, 0 to print no progress.
+    """
+    reporter, done = progress.Progress(total or 0), 0
+    # All workers do the same; one of them prints.
+    is_shown = total != 0 and self._strategy.extended.should_checkpoint
+    run = self.compile(batches.element_spec)
+    is_single = self._strategy.num_replicas_in_sync == 1
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+
+    def compute(features):
+      rows = int(next(iter(features.values())).shape[0])
+      if not is_single:
+        features = _split(self._strategy, features, rows)
+      with training_input.naming_memory_flags("predicting", _CURES):
+        results = run(features)
+        return {k: self._gather(v)[:rows] for k, v in results.items()}
+
+    count = _BATCHES_AT_ONCE if is_single and kinds == {"CPU"} else 1
+    for gathered in map_ahead(compute, batches, count, _TOKENS_AT_ONCE):
+      yield gathered
+      done += len(next(iter(gathered.values())))
+      if is_shown and reporter.is_due():
+        line = f"{done:,} of {total:,} rows" if total else f"{done:,} rows"
+        line += f"  {reporter.units_per_second(done):,.1f} rows/s"
+        line += f"  ETA {reporter.eta(done)}" if total else ""
+        reporter.print_line(line, done)
+    progress.clear()
+
+  def _gather(self, value):
+    strategy = self._strategy
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+      return strategy.gather(value, axis=0).numpy()  # From all workers.
+    return np.concatenate(strategy.experimental_local_results(value))
+
+  def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
+    """Makes the function of a batch, of any size, with the current weights."""
+    if imports.packs_weights():
+      # Operations keep the weights of their first call. Values that are read
+      # share the variable's memory until it gets others.
+      now = [tf.convert_to_tensor(v.value) for v in self._model.variables]
+      pairs = zip(now, self._packed or now, strict=True)
+      if not all(bool(tf.reduce_all(a == b)) for a, b in pairs):
+        self._run = self._make_function()
+      self._packed = now
+    dtype = self._model.compute_dtype
+    weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
+    if self._strategy.num_replicas_in_sync > 1:
+      return lambda features: self._run(features, weights)
+    run = self._run.get_concrete_function(spec, weights)
+    return lambda features: run(features, weights)
+
+
+def map_ahead(
+  function: Callable[[Features], dict[str, np.ndarray]],
+  batches: Iterable[Features],
+  count: int,
+  tokens: int,
+) -> Iterator[dict[str, np.ndarray]]:
+  """Yields the function of every batch, in order.
+
+  It computes up to `count` batches at once, of up to `tokens` in all.
+  """
+  if count == 1:
+    yield from map(function, batches)
+    return
+  pending = collections.deque()  # Pairs of tokens and results to come.
+  with futures.ThreadPoolExecutor(count) as pool:
+    for features in batches:
+      size = max(value.shape.num_elements() for value in features.values())
+      most = 0 if size > tokens else tokens - size
+      while len(pending) == count or sum(n for n, _ in pending) > most:
+        yield pending.popleft()[1].result()
+      pending.append((size, pool.submit(function, features)))
+    for _, result in pending:
+      yield result.result()
+
+
+def _split(strategy, features, rows):
+  """Gives each replica a share of a batch; pads by repeating the last row."""
+  share = -(-rows // strategy.num_replicas_in_sync)
+
+  def take(context):
+    first = context.replica_id_in_sync_group * share
+    indices = np.minimum(np.arange(first, first + share), rows - 1)
+    return {name: tf.gather(value, indices) for name, value in features.items()}
+
+  return strategy.experimental_distribute_values_from_function(take)

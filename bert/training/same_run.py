@@ -1,0 +1,419 @@
+"""What a run is: recorded in its folder, and compared by the runs after it.
+
+settings.json ties a folder to its model, training.json to how that is trained
+(a pre-training to its phases), and prediction.json to how it answers. The
+workers of TF_CONFIG compare theirs before they begin.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+import hashlib
+import json
+import os
+from typing import Any, NamedTuple
+import zlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert.data import files, progress
+from bert.inputs import held_out
+from bert.training import training_plan
+from bert.weights import checkpoints
+
+_SETTINGS = "settings.json"
+_TRAINING = "training.json"
+_PREDICTION = "prediction.json"
+_CONFIG = "bert_config.json"
+VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
+# Settings that decide which records a pre-training reads, and in which order.
+_ORDER = ("input_file", "seed")
+_OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
+# Digests of features, what they are made of, and whose they are.
+_FEATURES = {
+  "training_features": ("training_data", "training"),
+  "evaluation_features": ("evaluation_data", "evaluation"),
+}
+
+
+class RunRecord(NamedTuple):
+  """What a run is, as JSON values by name."""
+
+  model: Mapping[str, Any]  # Every run in the folder agrees with it.
+  answers: Mapping[str, Any]  # Predictions depend on it, besides the weights.
+  # A resumed training agrees with it; None if the run does not train.
+  training: Mapping[str, Any] | None = None
+  flags: Collection[str] = ()  # The names of those that the program has.
+
+
+def find_changes(
+  earlier: Mapping[str, Any], settings: Mapping[str, Any]
+) -> list[str]:
+  """Returns the names of recorded settings that differ now."""
+  settings = json.loads(json.dumps(settings))  # Tuples become lists.
+  known = filter(earlier.__contains__, settings)  # Older versions lack some.
+  return [name for name in known if earlier[name] != settings[name]]
+
+
+def compare(
+  path: str, settings: Mapping[str, Any], flags: Collection[str] = ()
+) -> None:
+  """Raises a ValueError if settings are not those recorded in a JSON file.
+
+  It names each flag, with its value and the earlier one; `flags` are the names
+  of the program's.
+  """
+  earlier = files.read_json_if_any(path)
+  settings = json.loads(json.dumps(settings))  # Tuples become lists.
+  changes: list[str] = []
+  for name in find_changes(earlier, settings):
+    # Several tasks record theirs as `<task>.<setting>`.
+    task, dot, setting = name.rpartition(".")
+    if setting == VOCABULARY:
+      changes.append(f"{task}{dot}--vocab_file is another vocabulary")
+    elif setting in _FEATURES:
+      data, whose = _FEATURES[setting]
+      data = f"{task}{dot}{data}"
+      parts = earlier.get(data, {}), settings.get(data, {})
+      found = _compare_data(*parts, flags) or [_OTHER_DATA.format(whose)]
+      changes += [f"{task}: {change}" if task else change for change in found]
+    elif not setting.endswith("_data"):
+      changes += _describe_parts(name, earlier[name], settings[name], flags)
+  if changes:
+    # A flag may shape the features and the answers, which both record it.
+    shown = ", ".join(dict.fromkeys(changes))
+    raise ValueError(
+      f"{shown}: the runs of {path} had other settings: restore them, or "
+      "choose another --output_dir"
+    )
+
+
+def _describe_parts(name: str, old: Any, new: Any, flags) -> list[str]:
+  """Names what differs in a setting: several by name, or by "a and b"."""
+  if " and " in name:
+    names = name.split(" and ")
+    old, new = (dict(zip(names, v, strict=True)) for v in (old, new))
+  if not (isinstance(old, dict) and isinstance(new, dict)):
+    return [_describe_change(name, old, new, flags)]
+  return [
+    _describe_change(part, old[part], new[part], flags)
+    for part in find_changes(old, new)
+  ]
+
+
+def _compare_data(old, new, flags) -> list[str]:
+  """Returns how the data of features differ: their flags, and their files.
+
+  Runs of older versions did not record them.
+  """
+  if not old or not new:
+    return []
+  changes = [
+    _describe_change(name, old[name], new[name], flags)
+    for name in find_changes(old, new)
+    if name != "files"
+  ]
+  files_then, files_now = old.get("files", []), new.get("files", [])
+  if len(files_then) != len(files_now):
+    changes.append(f"{len(files_now)} data files (was {len(files_then)})")
+    return changes
+  for (name_then, hash_then), (name, found) in zip(
+    files_then, files_now, strict=True
+  ):
+    if hash_then != found:
+      was = "other lines" if name == name_then else name_then
+      changes.append(f"the data of {name} (was {was})")
+  return changes
+
+
+def _describe_change(name: str, old: Any, new: Any, flags) -> str:
+  """Names a setting, as its flag if it is one, with both values."""
+  names = filter(flags.__contains__, (f"{name}_column", f"tag_{name}"))
+  name = next(names, name)
+  shown = [show(v).removeprefix("eval_") for v in (new, old)]
+  named = f"the {name.replace('_', ' ')} "
+  if "." in name:  # It is of a file of tasks.
+    named = f"{name}="
+  elif name in flags:
+    named = f"--{name}="
+  return f"{named}{shown[0]} (was {shown[1]})"
+
+
+def show(value: Any) -> str:
+  """Returns a setting as a command line has it."""
+  if isinstance(value, (list, tuple)):
+    return ",".join(map(str, value)) or "none"
+  return "none" if value is None else str(value)
+
+
+def check_config(folder: str, config: Any) -> None:
+  """Raises a ValueError if the model in a folder has another config."""
+  path = os.path.join(folder, _CONFIG)
+  if not files.exists(path):
+    return
+  ours = json.loads(config.to_json_string())
+  theirs = json.loads(checkpoints.read_config(path).to_json_string())
+  listing = ", ".join(
+    f"{name}: {theirs.get(name)}, not {ours.get(name)}"
+    for name in theirs | ours
+    if theirs.get(name) != ours.get(name)
+  )
+  if listing:
+    raise ValueError(
+      f"--output_dir={folder} belongs to another model ({listing}): choose "
+      f"another folder, or pass --bert_config_file={path}"
+    )
+
+
+def check(folder: str, trained_folder: str, run: RunRecord) -> None:
+  """Raises a ValueError if a run does not agree with those before it."""
+  is_trained = checkpoints.latest_checkpoint(folder) is not None
+  expected = {os.path.join(folder, _SETTINGS): run.model}
+  if run.training is None:
+    expected[os.path.join(trained_folder, _SETTINGS)] = run.model
+  elif is_trained:
+    expected[os.path.join(folder, _TRAINING)] = run.training
+  for path, values in expected.items():
+    compare(path, values, run.flags)
+    if is_trained and not files.exists(path):
+      _note_unknown(path, "the checkpoint beside it", values)
+
+
+def _note_unknown(path, checkpoint, settings):
+  progress.note(
+    f"note: no {path}: how {checkpoint} was trained is not known, so that none "
+    f"of {', '.join(settings)} is compared"
+  )
+
+
+def resume_training(
+  folder: str,
+  training: Mapping[str, Any],
+  writes: bool,
+  flags: Collection[str] = (),
+) -> None:
+  """Compares a training with that in its folder; the chief records it there."""
+  if checkpoints.latest_checkpoint(folder):
+    compare(os.path.join(folder, _TRAINING), training, flags)
+  if writes:
+    _write_training(folder, training)
+
+
+def _write_training(folder, training) -> None:
+  path = os.path.join(folder, _TRAINING)
+  # A run that does not evaluate keeps an earlier run's evaluation data.
+  files.write_json(path, {**files.read_json_if_any(path), **training})
+
+
+def write(
+  folder: str, trained_folder: str, run: RunRecord, sets: Sequence[Any] = ()
+) -> None:
+  """Records a run for later runs to agree with, and exports to answer alike."""
+  for examples in sets:
+    held_out.write(folder, examples)
+  files.write_json(os.path.join(folder, _SETTINGS), run.model)
+  if run.training is None:
+    _note_other_answers(trained_folder, run)
+    return
+  _write_training(folder, run.training)
+  files.write_json(os.path.join(folder, _PREDICTION), run.answers)
+
+
+def _note_other_answers(trained, run):
+  """Warns if exports of the folder will answer differently from this run."""
+  path = os.path.join(trained, _PREDICTION)
+  earlier = files.read_json_if_any(path)
+  differing = [
+    f"{name} {run.answers[name]} instead of {earlier[name]}"
+    for name in find_changes(earlier, run.answers)
+  ]
+  if differing:
+    progress.note(
+      f"note: this run predicts with {', '.join(differing)}; the training and "
+      f"exports of its folder have what is in {path}"
+    )
+
+
+def read_training(folder: str) -> dict[str, tuple[Any, str]]:
+  """Returns what a training recorded for predictions: values and files."""
+  paths = [os.path.join(folder, name) for name in (_SETTINGS, _PREDICTION)]
+  return {
+    name: (value, path)
+    for path in paths
+    for name, value in files.read_json_if_any(path).items()
+  }
+
+
+def read_precision(folder: str) -> tuple[str, str] | None:
+  """Returns the --precision of a training to resume, and the file it is in."""
+  path, steps = os.path.join(folder, _TRAINING), checkpoints.saved_steps(folder)
+  recorded = files.read_json_if_any(path) if steps else {}
+  if "phases" in recorded:  # Those of a pre-training.
+    for phase in _read_phases(path, steps[-1]):
+      recorded = phase.settings
+  for name, value in recorded.items():
+    if name.rpartition(".")[2] == "precision":  # Or `<task>.precision`.
+      return str(value), path
+  return None
+
+
+def is_of_training(folder: str) -> bool:
+  """Returns whether a training recorded itself in a folder."""
+  try:
+    return VOCABULARY in files.read_json_if_any(os.path.join(folder, _SETTINGS))
+  except ValueError:
+    if files.exists(os.path.join(folder, _CONFIG)):
+      raise
+    return False  # It may be an editor's.
+
+
+def enter_phase(
+  folder: str,
+  step: int,
+  settings: Mapping[str, Any],
+  is_new_phase: bool,
+  writes: bool,
+) -> training_plan.Phase:
+  """Returns the phase to pre-train in, after comparing it with the run so far.
+
+  Settings that affect the updates, JSON values with train_batch_size, must not
+  change within a phase. A new one, which has to be requested, keeps the step,
+  the weights and Adam's moments; its records continue after the last one used
+  if input and seed are the same. A ValueError says that settings have changed
+  without a new phase, or that the folder's file is damaged.
+  """
+  path = os.path.join(folder, _TRAINING)
+  found = _read_phases(path, step)
+  if step and not found:
+    _note_unknown(path, f"the checkpoint of step {step}", settings)
+  known = list(found)
+  # A phase that begins here has made no update: the one before it may go on.
+  while (
+    len(known) > 1
+    and known[-1].first_step == step
+    and _describe_changes(known[-1].settings, settings)
+  ):
+    known.pop()
+  last = known[-1] if known else training_plan.Phase(0, 0, settings)
+  changes = _describe_changes(last.settings, settings)
+  shown = ", ".join(changes)
+  if changes and not is_new_phase:
+    raise ValueError(
+      f"{shown}: the run of {path} cannot resume at step {step} "
+      "with changed settings: restore them, choose another --output_dir, or "
+      "start a new phase with --new_phase=true"
+    )
+  if changes:
+    is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
+    record = last.record_at(step) if is_same_order else 0
+    print(f"new phase from step {step} and record {record}: {shown}")
+    known = [p for p in known if p.first_step < step]
+    last = training_plan.Phase(step, record, settings)
+  if changes or not known:
+    known.append(last)
+  if writes and known != found:
+    entries = [
+      {"first_step": first_step, "first_record": record, **values}
+      for first_step, record, values in known
+    ]
+    files.write_json(path, {"phases": entries})
+  return last
+
+
+def _describe_changes(old, new) -> list[str]:
+  return [
+    f"--{name}={new[name]} (was {old.get(name, 'not recorded')})"
+    for name in new
+    if old.get(name) != new[name]
+  ]
+
+
+def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
+  """Reads the phases up to a step; later updates will be made again."""
+  if not step or not files.exists(path):
+    return []
+  try:
+    phases = [
+      training_plan.Phase(
+        int(p.pop("first_step")), int(p.pop("first_record")), p
+      )
+      for p in files.read_json(path)["phases"]
+    ]
+    return [phase for phase in phases if phase.first_step <= step]
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f"{path}: not the phases of a run ({error!r}); delete it to go on with "
+      "the settings given"
+    ) from None
+
+
+def are_several(strategy: tf.distribute.Strategy) -> bool:
+  """Returns whether this process is one of several workers."""
+  return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def agree(
+  strategy: tf.distribute.Strategy, count: int, is_stopping: bool
+) -> tuple[int, bool]:
+  """Makes workers run as many steps, their mean count, and stop together."""
+  if not are_several(strategy):
+    return count, is_stopping
+  values = strategy.run(lambda: tf.constant([float(count), float(is_stopping)]))
+  total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
+  return int(total_count) // strategy.num_replicas_in_sync, stops > 0
+
+
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+  """Waits for all workers: one that exits early looks lost to the others."""
+  agree(strategy, 0, False)
+
+
+def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
+  """Returns a checksum of the values of variables, for comparison."""
+  checksum = 0
+  for name in sorted(variables):
+    value = np.ascontiguousarray(variables[name].read_value())
+    checksum = zlib.crc32(value.tobytes(), checksum)
+  return f"{checksum:08x}"
+
+
+def identify_weights(model: keras.layers.Layer) -> str:
+  """Returns a checksum of the weights that decide a model's answers."""
+  return digest_of_values(_deciding(model))
+
+
+def hash_weights(model: keras.layers.Layer) -> str:
+  """Returns the SHA-256 of the weights that decide a model's answers."""
+  variables, digest = _deciding(model), hashlib.sha256()
+  for name in sorted(variables):
+    digest.update(np.ascontiguousarray(variables[name].read_value()).tobytes())
+  return digest.hexdigest()
+
+
+def _deciding(model) -> dict[str, tf.Variable]:
+  """Returns the variables on which answers depend; an encoder has vectors."""
+  has_pooler = getattr(model, "uses_pooler", False)
+  return {
+    name: variable
+    for name, variable in checkpoints.model_variables(model).items()
+    if has_pooler or "/pooler/" not in name
+  }
+
+
+def compare_workers(
+  strategy: tf.distribute.Strategy, settings: Mapping[str, object]
+) -> None:
+  """Raises a ValueError if the workers have different settings."""
+  if not are_several(strategy):
+    return
+  digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
+  own = strategy.run(lambda: tf.constant([digests], tf.int64))
+  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
+  differing = np.flatnonzero((gathered != gathered[0]).any(0))
+  if len(differing):
+    names = list(settings)
+    listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
+    raise ValueError(
+      f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
+      "start all with the same command and files"
+    )

@@ -1,0 +1,143 @@
+"""The table of vocabularies: the ending of a file's name says its kind."""
+
+from collections.abc import Iterable, Mapping
+import importlib
+import os
+from typing import NamedTuple
+
+from bert import tokenization
+from bert.data import files
+
+WORD_MARK = "\u2581"  # Begins a word, and its first piece, in SentencePiece.
+NO_TOKEN = "[no token "  # Begins the line of an id that has no token.
+
+
+class VocabularyKind(NamedTuple):
+  """A kind of vocabulary."""
+
+  name: str  # The file's in the folder of a model.
+  module: str  # Has `Tokenizer` and `load_vocab`; imported when it is needed.
+  beside: tuple[str, ...] = ()  # Names of other files that belong to it.
+
+
+_WORD_PIECES = VocabularyKind("vocab.txt", "")
+# By the endings of names; all others are of WordPieces.
+_KINDS = {
+  ".model": VocabularyKind("vocab.model", "bert.vocabularies.sentence_pieces"),
+  ".json": VocabularyKind(
+    "encoder_bpe_40000.json",
+    "bert.contrib.gpt_vocabulary",
+    ("vocab_40000.bpe",),
+  ),
+  ".words": VocabularyKind("vocab.words", "bert.contrib.word_vocabulary"),
+}
+NAMES = tuple(kind.name for kind in (_WORD_PIECES, *_KINDS.values()))
+HELP = (
+  "The vocabulary of the model: WordPieces, one a line (vocab.txt), a model of "
+  "SentencePiece (*.model), words (*.words), or GPT-1's encoder_bpe_40000.json."
+)
+
+
+def _kind_of(vocab_file: str) -> VocabularyKind:
+  return _KINDS.get(os.path.splitext(vocab_file)[1], _WORD_PIECES)
+
+
+def is_word_pieces(vocab_file: str) -> bool:
+  """Returns whether a vocabulary is of WordPieces, by its name."""
+  return _kind_of(vocab_file) is _WORD_PIECES
+
+
+def strips_marks(vocab_file: str, do_lower_case: bool) -> bool:
+  """Returns whether the tokenizer of a vocabulary strips combining marks.
+
+  Lower-casing does, but for models of SentencePiece.
+  """
+  return do_lower_case and not vocab_file.endswith(".model")
+
+
+def make_tokenizer(
+  vocab_file: str, do_lower_case: bool = True, never_split: Iterable[str] = ()
+) -> tokenization.FullTokenizer:
+  """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`."""
+  module = _module_of(vocab_file)
+  make = module.Tokenizer if module else tokenization.FullTokenizer
+  return make(vocab_file, do_lower_case, never_split)
+
+
+def _module_of(vocab_file: str):
+  name = _kind_of(vocab_file).module
+  return importlib.import_module(name) if name else None
+
+
+def load_vocab(vocab_file: str) -> dict[str, int]:
+  """Reads the tokens of a vocabulary of any kind, and their ids."""
+  return (_module_of(vocab_file) or tokenization).load_vocab(vocab_file)
+
+
+def size_of(vocab_file: str) -> int:
+  """Returns how many ids a vocabulary has; tokens may share one."""
+  return max(load_vocab(vocab_file).values()) + 1
+
+
+def ids_of_tokens(vocab: Mapping[str, int]) -> set[int]:
+  """Returns the ids that a text can have; of equal lines only the last counts.
+
+  >>> sorted(ids_of_tokens({"a": 0, "[no token 1]": 1, "b": 3}))
+  [0, 3]
+  """
+  return {i for token, i in vocab.items() if not token.startswith(NO_TOKEN)}
+
+
+def bias_of_rows(vocab: Mapping[str, int], rows: int) -> list[float]:
+  """Returns what rules out the rows of an embedding table without a token.
+
+  Added to their logits, it leaves them a probability of 0.
+  """
+  ids = ids_of_tokens(vocab)
+  return [0.0 if number in ids else -1e9 for number in range(rows)]
+
+
+def find(folders: Iterable[str]) -> str | None:
+  """Returns the vocabulary in the first folder that has one, if any has."""
+  paths = (os.path.join(folder, name) for folder in folders for name in NAMES)
+  return next(filter(files.exists, paths), None)
+
+
+def is_cased(vocab: Iterable[str]) -> bool | None:
+  """Guesses whether text kept its capitals and accents; None if unknown.
+
+  >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
+  (True, False)
+  """
+  tokens = [token for token in vocab if not token.startswith("[")]
+  lower = tokenization.BasicTokenizer(do_lower_case=True).tokenize
+  if any(len(token) > 1 and token[0] == WORD_MARK for token in tokens):
+    lower = str.lower  # Pieces of SentencePiece keep their accents.
+  # A model of lower-cased text has no use for tokens that it changes.
+  changed = sum("".join(lower(token)) != token for token in tokens)
+  small = sum(token != token.upper() for token in tokens)
+  return changed > small / 100 if changed or small else None
+
+
+def saved_names(vocab_file: str) -> dict[str, str]:
+  """Returns the files of a vocabulary by their names in an output folder."""
+  kind, folder = _kind_of(vocab_file), os.path.dirname(vocab_file)
+  others = {name: os.path.join(folder, name) for name in kind.beside}
+  return {kind.name: vocab_file, **others}
+
+
+def copy(vocab_file: str, folder: str) -> None:
+  """Copies a vocabulary to a folder; a ValueError if that holds another one."""
+  saved = saved_names(vocab_file)
+  for name in {*NAMES, *saved}:
+    path, source = os.path.join(folder, name), saved.get(name)
+    if files.exists(path) and not (
+      source and files.hash_file(path) == files.hash_file(source)
+    ):
+      raise ValueError(
+        f"{path}: not of the same model as --vocab_file={vocab_file}: choose "
+        "another --output_dir, or delete it"
+      )
+  for name, source in saved.items():
+    with files.open_bytes(source) as file:
+      files.write_bytes(os.path.join(folder, name), file.read())
