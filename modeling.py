@@ -445,7 +445,10 @@ class BertModel(Layer):
   def __init__(self, config: EncoderConfig, dtype=None, name="bert", **kwargs):
     super().__init__(config, dtype=dtype, name=name, **kwargs)
     if type(config) is not self.config_class:
-      wanted, found = self.config_class.__name__, type(config).__name__
+      # With their modules: `import modeling` in a clone gives another class
+      # than `from bert import modeling`.
+      kinds = (self.config_class, type(config))
+      wanted, found = (f"{kind.__module__}.{kind.__name__}" for kind in kinds)
       raise TypeError(f"{type(self).__name__} takes a {wanted}, not a {found}")
     self.embeddings = self.make(self.embeddings_class, "embeddings")
     self.encoder = self.make(Encoder, "encoder", self.block_class)

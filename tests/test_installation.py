@@ -1,8 +1,8 @@
 """What pip installs of this folder, and that it works elsewhere."""
 
+import importlib
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -10,54 +10,152 @@ import tomllib
 import numpy
 import pytest
 
+import bert
+from bert import modeling
 import paths
 
+# What a user's own folder may hold; none of it may be taken for ours.
+FOREIGN = ["data.py", "modeling.py", "tokenization.py", "tasks/__init__.py"]
+# Trains an encoder that an installation holds, and answers with the result.
+USE = """
+import pathlib, sys
+import bert
+from bert import modeling, optimization, run_classifier, tokenization
 
-def test_all_folders_are_packages():
+package = pathlib.Path(bert.__file__).parent
+for module in (modeling, optimization, run_classifier, tokenization):
+  assert pathlib.Path(module.__file__).parent == package
+answer = bert.load("trained")("good film")
+assert answer["label"] in ("bad", "good"), answer
+print(bert.load_encoder("trained").config.hidden_size)
+"""
+
+
+def test_a_wheel_holds_every_program_and_noun():
   settings = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
-  found = [path.parent.name for path in paths.ROOT.glob("*/__init__.py")]
-  assert settings["tool"]["setuptools"]["packages"] == sorted(found)
+  wheel = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+  found = {path.name for path in paths.ROOT.glob("*.py")} | {"configs"}
+  assert wheel["force-include"] == {name: f"bert/{name}" for name in found}
+
+
+def test_a_noun_imported_by_its_old_name_is_a_copy():
+  """In a clone `import modeling` works, and makes classes of its own."""
+  old = importlib.import_module("modeling")
+  config = old.BertConfig(vocab_size=7)
+  assert not isinstance(config, modeling.BertConfig)
+  assert old.__file__ == modeling.__file__
+  # A model takes the config of its own copy alone, and says so.
+  with pytest.raises(TypeError, match="bert.modeling.BertConfig, not a model"):
+    modeling.BertModel(config)
+
+
+def test_programs_are_listed_with_a_line_each():
+  command = [sys.executable, "-m", "bert"]
+  shown = subprocess.run(
+    command, cwd=paths.ROOT, capture_output=True, text=True, check=True
+  ).stdout
+  listed = dict(line.split(maxsplit=1) for line in shown.splitlines()[1:])
+  nouns = {"heads", "modeling", "optimization", "tokenization"}
+  assert listed.keys() == {p.stem for p in paths.ROOT.glob("*.py")} - nouns
+  assert listed["predict"] == (
+    "Answers texts with an exported model, as JSON lines or on a web page."
+  )
+
+
+def test_a_program_that_is_none_is_named():
+  command = [sys.executable, "-m", "bert", "run_classifer"]
+  result = subprocess.run(
+    command, cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert result.returncode == 1
+  assert result.stderr.startswith(
+    "bert: error: no program is called 'run_classifer'; expected one of"
+  )
+
+
+def test_the_version_is_that_of_the_distribution():
+  settings = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
+  assert settings["project"]["version"] == bert.__version__
 
 
 def package_of(requirement):
-  return re.match(r"[\w-]+", requirement)[0]
+  return re.match(r"[\w-]+", requirement)[0].replace("_", "-")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+  """Returns a new environment's folder, with a built wheel installed.
+
+  What the wheel requires is that of the tests: TensorFlow alone has 600 MB.
+  """
+  folder = tmp_path_factory.mktemp("installed")
+  pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+  build = [*pip, "wheel", "--no-deps", "--wheel-dir", str(folder)]
+  subprocess.run([*build, str(paths.ROOT)], check=True)
+  command = [sys.executable, "-m", "venv", str(folder / "venv")]
+  subprocess.run(command, check=True)
+  (wheel,) = folder.glob("bert_tf2-*.whl")
+  python = folder / "venv" / "bin" / "python"
+  site = next((folder / "venv").glob("lib/python*/site-packages"))
+  before = {path.name for path in site.iterdir()}
+  subprocess.run([*pip, "--python", python, "install", "--no-deps", wheel])
+  added = {path.name for path in site.iterdir()} - before
+  assert {name for name in added if "dist-info" not in name} == {"bert"}
+  ours = pathlib.Path(numpy.__file__).parent.parent
+  (site / "of_the_tests.pth").write_text(f"{ours}\n")
+  return folder / "venv"
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Returns a user's folder with modules that are named as ours."""
+  for name in FOREIGN:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("raise ImportError('not ours')\n")
+  return tmp_path
 
 
 @pytest.mark.slow  # pip builds in an environment of its own.
-@pytest.mark.parametrize("editable", [True, False])
-def test_pip_installs_what_a_notebook_needs(tmp_path, editable):
-  """Also for a notebook beside a clone that is named `bert`, as the module."""
-  source = shutil.copytree(
-    paths.ROOT,
-    tmp_path / "bert",
-    ignore=shutil.ignore_patterns(".*", "tests", "docs", "benchmarks"),
-  )
-
-  def run(*command, **options):
-    result = subprocess.run(
-      command, cwd=tmp_path, capture_output=True, text=True, **options
-    )
+def test_a_wheel_works_beside_modules_of_the_same_names(environment, folder):
+  def run(*command):
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
-  run(sys.executable, "-m", "venv", "venv")
-  python = str(tmp_path / "venv" / "bin" / "python")
-  arguments = ["-e", str(source)] if editable else [str(source)]
-  run(python, "-m", "pip", "install", "-q", "--no-deps", *arguments)
-  # TensorFlow itself is that of the tests: it has 600 MB.
-  site = pathlib.Path(numpy.__file__).parent.parent
-  code = "import bert, heads, os, serving; from bert.export import exporting; "
-  code += (
-    "bert.load; from bert.tasks import plots; plots.page('a run', '', {}); "
+  python = str(environment / "bin" / "python")
+  configs = next(environment.glob("lib/python*/site-packages/bert/configs"))
+  rows = [
+    f"{w} film{' film' * n}\t{w}" for n in range(20) for w in ("bad", "good")
+  ]
+  (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+  (folder / "vocab.txt").write_text(
+    "\n".join(
+      ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"film good bad".split()]
+    )
   )
-  code += "f = os.path.dirname(serving.__file__); print(sorted(os.listdir(f)))"
-  listed = run(python, "-c", code, env={"PYTHONPATH": str(site)})
-  for name in ("page.html", "page.css", "page.js", "favicon.svg"):
-    assert repr(name) in listed
-  code = "from importlib import metadata; print(*metadata.requires('bert'), "
-  code += "sep='\\n')"
-  needed = run(python, "-c", code).splitlines()
+  run(
+    str(environment / "bin" / "bert"),
+    "run_classifier",
+    "--task_name=file",
+    "--train_file=train.tsv",
+    "--eval_share=0.2",
+    "--do_train",
+    "--do_eval",
+    "--vocab_file=vocab.txt",
+    f"--bert_config_file={configs / 'bert_tiny.json'}",
+    "--train_batch_size=4",
+    "--num_train_epochs=1.25",  # Of 8 steps: 32 texts.
+    "--output_dir=trained",
+  )
+  assert run(python, "-c", USE) == "128\n"
+  code = (
+    "from importlib import metadata; print(*metadata.requires('bert-tf2'), "
+  )
+  needed = run(python, "-c", code + "sep='\\n')").splitlines()
   lines = (paths.ROOT / "requirements.txt").read_text().splitlines()
   needed = [line for line in needed if "extra ==" not in line]
   lines = [line for line in lines if not line.startswith("#")]
   assert set(map(package_of, needed)) == set(map(package_of, lines))
+  served = next(environment.glob("lib/python*/site-packages/bert/serving"))
+  for name in ("page.html", "page.css", "page.js", "favicon.svg"):
+    assert (served / name).is_file()
