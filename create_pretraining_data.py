@@ -89,7 +89,7 @@ def main() -> None:
   read = functools.partial(
     text_files.read, column=settings.text_column, by_line=True
   )
-  text = files.Text(inputs, read)
+  text = text_files.Text(inputs, read)
   show = functools.partial(progress.Progress(1).print_part, "making records")
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),

@@ -18,7 +18,7 @@ import time
 
 from bert import tokenization
 from bert.cli import program, shared_flags
-from bert.data import files, progress, text_files
+from bert.data import file_search, files, progress, text_files
 from bert.vocabularies import lost_letters, sentence_pieces
 
 # The endings of files of other vocabularies than WordPieces.
@@ -62,7 +62,7 @@ def main() -> None:
   """Counts words, learns and writes the vocabulary, and sums up."""
   start = time.monotonic()
   settings = VocabSettings.read()
-  paths = files.expand_patterns(settings.input_file, "input_file")
+  paths = file_search.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
   text_files.check(paths, settings.text_column)
   if settings.model in ("unigram", "bpe"):
@@ -118,7 +118,7 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
       f"--vocab_size={settings.vocab_size}: expected at least {len(reserved)}, "
       "for --reserved_tokens"
     )
-  files.check_is_no_input(settings.output_file, inputs)
+  file_search.check_is_no_input(settings.output_file, inputs)
   ending = os.path.splitext(settings.output_file)[1]
   expected = _ENDINGS.get(settings.model, "")
   others = [*_ENDINGS.values(), ".json"]  # The last of GPT-1.
@@ -142,7 +142,7 @@ def count_words(
     ).WordSplitter
   split = splitter(settings.do_lower_case).tokenize
   read = functools.partial(text_files.read, column=settings.text_column)
-  text, report = files.Text(paths, read), progress.Progress(1)
+  text, report = text_files.Text(paths, read), progress.Progress(1)
   words, number, total, characters = collections.Counter(), 0, 0, 0
   for number, line in enumerate(text.lines(), 1):
     found = split(line)

@@ -17,7 +17,7 @@ import threading
 import time
 
 from bert.cli import program
-from bert.data import files, imports
+from bert.data import file_search, files, imports
 from bert.serving import (
   answers,
   engine_trials,
@@ -151,7 +151,7 @@ def answer_lines(
 ) -> int:
   """Answers the input; returns the exit status."""
   start = time.monotonic()
-  files.check_is_no_input(settings.output_file, [settings.input_file])
+  file_search.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(settings, model.maker)
   most_tokens = settings.batch_size * model.card.max_seq_length
   count = bad = 0

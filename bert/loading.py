@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from bert.data import files, hub, imports
+from bert.data import file_search, hub, imports
 from bert.serving import export_card, exported_model
 from bert.vocabularies import vocabulary_table
 
@@ -92,7 +92,7 @@ def load(
     engine: of an export: as --engine of predict.py.
   """
   folder = hub.find(os.fspath(folder))
-  found = files.list_folder(folder)
+  found = file_search.list_folder(folder)
   if export_card.FILE in found or engine:
     return Model(exported_model.ExportedModel(folder, threads, engine))
   vocab_file = vocabulary_table.find([folder])
@@ -141,7 +141,7 @@ def load_encoder(
 
 def _describe(folder, found):
   """Describes a folder that cannot be loaded, and the way out."""
-  state = files.describe_missing(folder)
+  state = file_search.describe_missing(folder)
   cure = "; expected the --export_dir of export_saved_model.py or the "
   cure += "--output_dir of a program that trains for a task"
   if {"bert_config.json", "config.json"} & set(found):

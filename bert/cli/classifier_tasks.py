@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from bert.cli import shared_flags
-from bert.data import files, remote
+from bert.data import file_search, files, remote
 from bert.tasks import (
   classification,
   classification_results,
@@ -35,7 +35,7 @@ def check_files(settings: Any) -> None:
     for _, tables in task.sets(kind):
       for table in tables:
         if not files.exists(table.path):
-          there = files.describe_missing(os.path.dirname(table.path))
+          there = file_search.describe_missing(os.path.dirname(table.path))
           raise ValueError(f"--do_{kind}: no {table.path}; {there}")
 
 

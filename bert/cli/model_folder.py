@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from bert import tokenization
 from bert.cli import shared_flags
 from bert.convert import tokenizer_files
-from bert.data import files, hub, progress, remote
+from bert.data import file_search, files, hub, progress, remote
 from bert.vocabularies import vocabulary_table
 
 _Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
@@ -46,7 +46,7 @@ def open(path: str, bert_config_file: str | None = None):
   """
   from bert.convert import formats  # Slow: TensorFlow.
 
-  files.refuse_pipes(path)
+  file_search.refuse_pipes(path)
   return formats.open_model(path, bert_config_file)
 
 
@@ -130,11 +130,11 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
   folder = hub.find(model, "--model=")
   if not files.exists(folder):
     raise ValueError(
-      f"--model={folder}: {files.describe_missing(folder)}; expected a folder "
-      "that was downloaded or trained here (names of the Hugging Face Hub have "
-      "an owner: google-bert/bert-base-uncased)"
+      f"--model={folder}: {file_search.describe_missing(folder)}; expected a "
+      "folder that was downloaded or trained here (names of the Hugging Face "
+      "Hub have an owner: google-bert/bert-base-uncased)"
     )
-  files.refuse_pipes(folder)
+  file_search.refuse_pipes(folder)
   return folder
 
 
@@ -162,7 +162,7 @@ def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
   if not found:
     raise ValueError(
       f"--model={folder}: holds no {choices[0]}: pass --{flag}; "
-      f"{files.describe_missing(folder)}"
+      f"{file_search.describe_missing(folder)}"
     )
   if found == os.path.join(folder, "vocab.txt") and any(
     files.exists(os.path.join(folder, name)) for name in _ADDING

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert.cli import devices, program, shared_flags
 from bert.data import (
-  files,
+  file_search,
   pretraining_data,
   progress,
   record_writer,
@@ -207,7 +207,7 @@ class RecordFlags(shared_flags.StartSettings):
 
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
-  inputs = files.expand_patterns(settings.input_file, "input_file")
+  inputs = file_search.expand_patterns(settings.input_file, "input_file")
   has_flag = hasattr(settings, "text_column")
   text_files.check(inputs, getattr(settings, "text_column", None), has_flag)
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from bert.cli import devices, program
-from bert.data import files, path_checks, remote, text_files
+from bert.data import file_search, files, path_checks, remote, text_files
 from bert.vocabularies import vocabulary_table
 
 _model = program.group("Model")
@@ -176,6 +176,11 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
     None, "The file to write; default the standard output.", path="new_files"
   )
 
+  @property
+  def reads_standard_input(self) -> bool:
+    """Whether the lines come from a pipe or from the keyboard."""
+    return self.input_file == files.STANDARD_INPUT
+
   def check(self) -> None:
     """Refuses inputs that exclude each other, too, and to write over one."""
     if self.distribution == "multi_worker":
@@ -185,14 +190,14 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
         "all of its devices"
       )
     path = self.input_file
-    is_file = path != files.STANDARD_INPUT
+    is_file = not self.reads_standard_input
     if is_file and getattr(self, "text", ()):
       raise ValueError(
         f"--text and --input_file={path} are both given: give one"
       )
     if is_file and not remote.is_remote(path):
-      inputs = files.expand_patterns(path, "input_file")
-      files.check_is_no_input(self.output_file, inputs)
+      inputs = file_search.expand_patterns(path, "input_file")
+      file_search.check_is_no_input(self.output_file, inputs)
     super().check()
     if is_file and not remote.is_remote(path):
       text_files.check(inputs, self.text_column)
@@ -380,7 +385,7 @@ def find_data_files(
   for kind in settings.data_kinds:
     if kind == "predict" and not predicts:
       continue
-    path, names = getattr(settings, f"{kind}_file"), files.SPLITS[kind]
+    path, names = getattr(settings, f"{kind}_file"), file_search.SPLITS[kind]
     if path:
       path_checks.check(f"{kind}_file", "file", path)
     elif not folder:
@@ -388,12 +393,12 @@ def find_data_files(
       is_split = kind == "train" and not settings.do_train
       name = "eval_share" if is_split else f"do_{kind}"
       raise ValueError(f"--{name} needs --{kind}_file or --data_dir{share}")
-    paths[kind] = path or files.find_one(folder, names, endings)
+    paths[kind] = path or file_search.find_one(folder, names, endings)
     if not paths[kind]:
       raise ValueError(
         f"--data_dir={folder}: no file for --do_{kind}; expected "
         f"{' or '.join(names)}, ending in {', '.join(endings)}, with or "
-        f"without .gz or .xz after it; {files.describe_missing(folder)}"
+        f"without .gz or .xz after it; {file_search.describe_missing(folder)}"
       )
   return paths
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert import tokenization
 from bert.cli import devices, model_folder, program, shared_flags
-from bert.data import files, progress, text_files
+from bert.data import file_search, progress, text_files
 from bert.inputs import feature_files, text_inputs
 from bert.training import prediction
 from bert.vocabularies import lost_letters, vocabulary_table
@@ -74,7 +74,7 @@ def export_command(
   names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
   folder = settings.folder
   # What was trained for a task would be exported for that, as --model.
-  if folder and not files.exists(os.path.join(folder, "settings.json")):
+  if folder and "settings.json" not in file_search.list_folder(folder):
     names = ["model", *(name for name in names if name in settings.given)]
   flags = {name: getattr(settings, name) for name in names} | flags
   flags |= {"max_seq_length": settings.max_seq_length, "task": task}
@@ -91,35 +91,34 @@ class Lines:
     self, settings: shared_flags.InferenceSettings, texts: Sequence[str] = ()
   ):
     path, self._texts = settings.input_file, texts
-    is_standard = path == files.STANDARD_INPUT
+    self._is_piped = settings.reads_standard_input
     self._input_file, self._paths = path, [] if texts else [path]
-    if settings.text_column and (texts or is_standard):
+    if settings.text_column and (texts or self._is_piped):
       raise ValueError(
         "--text_column needs --input_file=<a file of JSON Lines, CSV or TSV>"
       )
-    if not is_standard:
-      self._paths = files.expand_patterns(path, "input_file")
+    if not self._is_piped:
+      self._paths = file_search.expand_patterns(path, "input_file")
       # The settings have looked at those of this machine.
       remote = [path for path in self._paths if not os.path.exists(path)]
       text_files.check(remote, settings.text_column)
     # Whether a user types the lines and waits for answers.
-    self.is_typed = is_standard and not texts and sys.stdin.isatty()
+    self.is_typed = self._is_piped and not texts and sys.stdin.isatty()
     self._tokenizer = settings.vocab_file, settings.do_lower_case
     self._column = settings.text_column
     self.count = self._bytes = 0
-    self._progress = progress.Progress(files.known_size(self._paths) or 0)
+    self._progress = progress.Progress(text_files.known_size(self._paths) or 0)
 
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
     """Yields the lines once; the input must not be empty."""
-    for path in self._paths[:1]:
-      if path != files.STANDARD_INPUT:
-        lost_letters.report_file(path, *self._tokenizer, self._column)
+    if self._paths and not self._is_piped:
+      lost_letters.report_file(self._paths[0], *self._tokenizer, self._column)
     self._progress = progress.Progress(self._progress.total)  # From now on.
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1
     for path in self._paths:
-      name = "standard input" if path == files.STANDARD_INPUT else path
+      name = "standard input" if self._is_piped else path
       rows = text_files.read(path, self._column)
       for number, text in enumerate(rows, 1):
         text = text.removeprefix("\ufeff") if number == 1 else text

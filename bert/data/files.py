@@ -1,4 +1,4 @@
-"""Paths and text files: globs, lines of UTF-8, JSON, whole or not at all.
+"""What is in files: bytes, lines of UTF-8, JSON, whole or not at all.
 
 A path such as `gs://...` is opened by TensorFlow.
 """
@@ -6,18 +6,13 @@ A path such as `gs://...` is opened by TensorFlow.
 import codecs
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
-import difflib
 import functools
-import glob
 import gzip
 import hashlib
 import io
-import itertools
 import json
 import lzma
 import os
-import re
-import stat
 import sys
 from typing import Any, BinaryIO
 import zlib
@@ -25,58 +20,6 @@ import zlib
 from bert.data import atomic, progress, remote
 
 STANDARD_INPUT = "-"  # Its path, for `read_lines`.
-
-
-def expand_patterns(patterns: str, flag: str) -> list[str]:
-  """Returns the sorted matches of patterns; a ValueError if one has none."""
-  found = []
-  for pattern in filter(None, map(str.strip, patterns.split(","))):
-    matches = _glob(pattern)
-    if not matches:
-      raise ValueError(f"--{flag}: no file matches {pattern!r}")
-    found.extend(matches)
-  if not found:
-    raise ValueError(f"--{flag}: expected a file, a glob or a list of them")
-  return found
-
-
-def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
-  """Raises a ValueError if a program would write over its input."""
-  taken = set(map(os.path.realpath, inputs))
-  if output_file and os.path.realpath(output_file) in taken:
-    raise ValueError(f"--output_file={output_file} is an input")
-
-
-def _glob(pattern: str) -> list[str]:
-  if remote.is_remote(pattern):
-    with remote.os_errors(pattern):
-      # A killed process may have left temporary files of `atomic`.
-      is_part = re.compile(r"\.[0-9a-f]{8}\.tmp").search
-      return sorted(p for p in remote.gfile().glob(pattern) if not is_part(p))
-  # A file may have a name that reads as a glob: `notes[1].txt`.
-  matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
-  return sorted(match for match in matches if not os.path.isdir(match))
-
-
-# What a file of --data_dir may be called, by its purpose.
-SPLITS = {
-  "train": ["train"],
-  "eval": ["dev", "valid", "val"],
-  "predict": ["test"],
-}
-
-
-def find_one(
-  folder: str, names: Iterable[str], endings: Sequence[str]
-) -> str | None:
-  """Returns the file of such a name and ending, maybe .gz or .xz; or None."""
-  parts = itertools.product(names, endings, ("", ".gz", ".xz"))
-  paths = (os.path.join(folder, "".join(part)) for part in parts)
-  found = list(filter(exists, paths))
-  if len(found) > 1:
-    listing = " and ".join(map(os.path.basename, found))
-    raise ValueError(f"--data_dir={folder}: holds {listing}; keep one of them")
-  return found[0] if found else None
 
 
 @contextlib.contextmanager
@@ -192,82 +135,12 @@ def hash_file(path: str, digest: Any = None) -> str:
   return digest.hexdigest()
 
 
-def known_size(paths: Sequence[str]) -> int | None:
-  """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
-  known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
-  return sum(map(os.path.getsize, paths)) if all(known) else None
-
-
-class Text:
-  """The lines of several files, which says how much of them has passed."""
-
-  def __init__(
-    self,
-    paths: list[str],
-    read: Callable[[str], Iterator[str]] = read_lines,
-  ):
-    self._paths, self._read, self._bytes = paths, read, 0
-    self._total_bytes = known_size(paths)
-
-  def lines(self) -> Iterator[str]:
-    """Yields the lines of all files in turn."""
-    for path in self._paths:
-      for line in self._read(path):
-        self._bytes += len(line.encode("utf-8")) + 1
-        yield line
-
-  def part_read(self) -> float | None:
-    """Returns the part that has passed, 0 to 1; None if that is unknown."""
-    return self._total_bytes and min(self._bytes / self._total_bytes, 1)
-
-
 def exists(path: str) -> bool:
   """Returns whether a file or folder is there, local or remote."""
   if not remote.is_remote(path):
     return os.path.exists(path)
   with remote.os_errors(path):
     return remote.gfile().exists(path)
-
-
-def list_folder(path: str) -> list[str]:
-  """Returns the sorted names in a folder, local or remote; [] without one."""
-  if not remote.is_remote(path):
-    return sorted(os.listdir(path)) if os.path.isdir(path) else []
-  with remote.os_errors(path):
-    is_there = remote.gfile().isdir(path)
-    names = remote.gfile().listdir(path) if is_there else []
-    return sorted(name.rstrip("/") for name in names)
-
-
-def describe_missing(folder: str, inside: str = "") -> str:
-  """Says what is in a folder that was to hold more, and which one may be meant.
-
-  `inside` is about the name of a folder in it that may be meant.
-  """
-  if remote.is_remote(folder):
-    return "there" if exists(folder) else "no such folder"
-  state, parent, name = "it holds nothing", folder, inside
-  if not os.path.isdir(folder):
-    state = "no such folder"
-    parent, name = os.path.split(folder.rstrip("/"))
-  found = os.listdir(parent or ".") if os.path.isdir(parent or ".") else []
-  found = sorted(entry for entry in found if not entry.startswith("."))
-  if name is inside and found:
-    state = f"it holds {', '.join(found[:5])}{', ...' * (len(found) > 5)}"
-  # In any case, with and without hyphens.
-  plain = {re.sub(r"[\W_]", "", entry.lower()): entry for entry in found}
-  name = re.sub(r"[\W_]", "", name.lower())
-  for match in difflib.get_close_matches(name, plain, 1, cutoff=0.7):
-    state += f"; did you mean {os.path.join(parent, plain[match])}?"
-  return state
-
-
-def refuse_pipes(path: str) -> None:
-  """Raises a ValueError if a file or a folder's is a pipe, which may hang."""
-  paths = [path, *(glob.glob(f"{glob.escape(path)}/*"))]
-  for found in [] if remote.is_remote(path) else filter(os.path.exists, paths):
-    if stat.S_ISFIFO(os.stat(found).st_mode):
-      raise ValueError(f"{found}: a pipe; expected a file")
 
 
 def remove(path: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 
-from bert.data import files, imports, label_files, text_vectors
+from bert.data import file_search, files, imports, label_files, text_vectors
 
 RECORD = "hub_model.json"  # In an output folder: the model its run began with.
 # Config, tokens, and how vectors or the answers of a trained model are made.
@@ -164,7 +164,7 @@ def _describe(error: Exception, path: str, repository: str) -> str:
   if isinstance(error, errors.GatedRepoError):
     return f"gated: accept its terms at {page}, then `hf auth login`"
   if isinstance(error, errors.RepositoryNotFoundError):
-    local = files.describe_missing(path)
+    local = file_search.describe_missing(path)
     return f"{local}; nor is {page} there, or only after `hf auth login`"
   if isinstance(error, errors.LocalEntryNotFoundError):
     response = getattr(error.__cause__, "response", None)

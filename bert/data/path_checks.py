@@ -7,7 +7,7 @@ from collections.abc import Callable
 import glob
 import os
 
-from bert.data import files, hub, remote
+from bert.data import file_search, files, hub, remote
 
 
 def check(flag: str, kind: str, value: str) -> None:
@@ -24,7 +24,9 @@ def check(flag: str, kind: str, value: str) -> None:
 
 
 def _of_files(flag: str, patterns: str) -> str:
-  for path in files.expand_patterns(patterns, flag):  # A ValueError if none.
+  for path in file_search.expand_patterns(
+    patterns, flag
+  ):  # A ValueError if none.
     if fault := _of_file(flag, path):
       return f"{path}: {fault}"
   return ""
@@ -36,7 +38,7 @@ def _of_input(flag: str, patterns: str) -> str:
 
 def _of_file(flag: str, path: str) -> str:
   if not os.path.exists(path):
-    missing = files.describe_missing(path)
+    missing = file_search.describe_missing(path)
     return missing.replace("no such folder", "no such file", 1)
   if os.path.isdir(path):
     return "a folder; expected a file"
@@ -45,7 +47,7 @@ def _of_file(flag: str, path: str) -> str:
 
 def _of_folder(flag: str, path: str) -> str:
   if not os.path.exists(path):
-    return files.describe_missing(path)
+    return file_search.describe_missing(path)
   return "" if os.path.isdir(path) else "a file; expected a folder"
 
 
@@ -61,7 +63,7 @@ def _of_checkpoint(flag: str, path: str) -> str:
 def _of_model(flag: str, path: str) -> str:
   """Leaves names of the Hub to the fetch, which asks for them once."""
   is_there = hub.is_name(path) or not _of_checkpoint(flag, path)
-  return "" if is_there else files.describe_missing(path)
+  return "" if is_there else file_search.describe_missing(path)
 
 
 def _of_new_files(flag: str, names: str) -> str:

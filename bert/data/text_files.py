@@ -1,6 +1,6 @@
 """Texts of programs that take plain text: lines, or a column of tables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import itertools
 import json
 import os
@@ -28,6 +28,35 @@ def read(
   for location, [value] in tables.read_columns(path, [name]):
     lines = tables.to_text(value, location, column).splitlines()
     yield from [*lines, ""] if by_line else [" ".join(lines)]
+
+
+def known_size(paths: Sequence[str]) -> int | None:
+  """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
+  known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
+  return sum(map(os.path.getsize, paths)) if all(known) else None
+
+
+class Text:
+  """The lines of several files, which says how much of them has passed."""
+
+  def __init__(
+    self,
+    paths: list[str],
+    read: Callable[[str], Iterator[str]] = files.read_lines,
+  ):
+    self._paths, self._read, self._bytes = paths, read, 0
+    self._total_bytes = known_size(paths)
+
+  def lines(self) -> Iterator[str]:
+    """Yields the lines of all files in turn."""
+    for path in self._paths:
+      for line in self._read(path):
+        self._bytes += len(line.encode("utf-8")) + 1
+        yield line
+
+  def part_read(self) -> float | None:
+    """Returns the part that has passed, 0 to 1; None if that is unknown."""
+    return self._total_bytes and min(self._bytes / self._total_bytes, 1)
 
 
 def check(

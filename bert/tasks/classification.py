@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from bert import tokenization
-from bert.data import files, packing, tables
+from bert.data import file_search, packing, tables
 
 Label = int | list[int] | float
 
@@ -80,7 +80,7 @@ class ClassificationTask(NamedTuple):
     }[kind]
     if not sets:
       share = ", or --eval_share" if kind == "eval" else ""
-      names = " or ".join(files.SPLITS[kind])
+      names = " or ".join(file_search.SPLITS[kind])
       raise ValueError(
         f"--do_{kind}: the task has no such data; pass --{kind}_file, or a "
         f"--data_dir that holds {names}{share}"

@@ -10,7 +10,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from bert.data import files, path_checks, tables
+from bert.data import file_search, files, path_checks, tables
 from bert.tasks import classification, retrieval_scores
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
@@ -163,7 +163,7 @@ def task_in_folder(
   tables = (*task.train, *(table for _, table in (*task.dev, *task.test)))
   if not any(files.exists(os.path.join(data_dir, t.path)) for t in tables):
     names = " or ".join(table.path for table in tables)
-    there = files.describe_missing(data_dir, inside=task.name)
+    there = file_search.describe_missing(data_dir, inside=task.name)
     raise ValueError(f"--data_dir={data_dir}: expected {names} there; {there}")
 
   def locate(table):
@@ -259,8 +259,9 @@ def file_task(
 ) -> classification.ClassificationTask:
   """Makes a task of the user's own files, whose beginnings it reads.
 
-  They are the files of a folder with names of `files.SPLITS`, of which any may
-  be missing, or the given ones. For `columns` and `header`, see `find_table`.
+  They are the files of a folder with names of `file_search.SPLITS`, of which
+  any may be missing, or the given ones. For `columns` and `header`, see
+  `find_table`.
   With a teacher, a label to train on may be missing; for `skips_unlabelled`,
   see `classification.Table`.
   """
@@ -271,10 +272,11 @@ def file_task(
     metrics += retrieval_scores.NAMES
   given = {"train": train_file, "eval": eval_file, "predict": predict_file}
   for kind, path in given.items():
-    names = files.SPLITS[kind]
+    names = file_search.SPLITS[kind]
     if path:
       path_checks.check(f"{kind}_file", "file", path)
-    path = path or (data_dir and files.find_one(data_dir, names, _ENDINGS))
+    elif data_dir:
+      path = file_search.find_one(data_dir, names, _ENDINGS)
     if path:
       is_required = kind != "predict"
       table = find_table(path, columns, header, label_required=is_required)
@@ -286,11 +288,12 @@ def file_task(
         table = table._replace(label_required=bool(skips_unlabelled))
       sets[kind] = ((names[0], table),)
   if not sets:
-    names = ", ".join(itertools.chain(*files.SPLITS.values()))
+    names = ", ".join(itertools.chain(*file_search.SPLITS.values()))
+    missing = file_search.describe_missing(data_dir or "")
     raise ValueError(
       f"--data_dir={data_dir or ''}: no file of {names} there; expected"
       f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
-      f" without .gz or .xz after it; {files.describe_missing(data_dir or '')}"
+      f" without .gz or .xz after it; {missing}"
     )
   return classification.ClassificationTask(
     name="file",

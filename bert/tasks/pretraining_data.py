@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import modeling
-from bert.data import files, pretraining_data
+from bert.data import file_search, pretraining_data
 from bert.inputs import dynamic_masking, records, training_input
 from bert.tasks import charts, metrics, plots
 from bert.training import prediction
@@ -48,8 +48,8 @@ def open_files(
     masks: whether words are masked, in the records or by the vocabulary.
   """
   length = settings.max_seq_length
-  train_files = files.expand_patterns(settings.input_file, "input_file")
-  eval_files = files.expand_patterns(
+  train_files = file_search.expand_patterns(settings.input_file, "input_file")
+  eval_files = file_search.expand_patterns(
     settings.eval_input_file or settings.input_file, "eval_input_file"
   )
   spec = records.pretraining_spec(length, settings.max_predictions_per_seq)

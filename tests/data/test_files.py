@@ -9,29 +9,8 @@ import sys
 
 import pytest
 
-from bert.data import atomic, files
+from bert.data import atomic, file_search, files
 import paths
-
-
-def test_patterns_keep_their_order_and_are_sorted_within(tmp_path):
-  for name in ["b2.txt", "b1.txt", "a.txt", "notes[1].txt"]:
-    (tmp_path / name).touch()
-  found = files.expand_patterns(f"{tmp_path}/b*.txt, {tmp_path}/a.txt", "in")
-  names = [os.path.basename(path) for path in found]
-  assert names == ["b1.txt", "b2.txt", "a.txt"]
-  # A name may read as a glob.
-  path = f"{tmp_path}/notes[1].txt"
-  assert files.expand_patterns(path, "in") == [path]
-  # What a killed run left of a remote file is no input.
-  (tmp_path / "a.txt.f0031dff.tmp").touch()
-  found = files.expand_patterns(f"file://{tmp_path}/a*", "in")
-  assert found == [f"file://{tmp_path}/a.txt"]
-
-
-@pytest.mark.parametrize("patterns", ["", ",", "nowhere/*.txt", "."])
-def test_patterns_that_match_nothing_name_the_flag(patterns):
-  with pytest.raises(ValueError, match="--input_file"):
-    files.expand_patterns(patterns, "input_file")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +108,7 @@ def test_remote_paths_go_through_tensorflow():
   files.write_bytes("ram://folder/t", b"a\rb\r\n\nlast")
   lines = files.read_lines("ram://folder/t", keeps_returns=True)
   assert list(lines) == ["a\rb\r", "", "last"]
-  assert files.expand_patterns("ram://folder/*.gz", "in") == [path]
+  assert file_search.expand_patterns("ram://folder/*.gz", "in") == [path]
   assert list(files.read_lines(path)) == ["one", "two"]
   with pytest.raises(OSError, match="ram://nowhere"):
     list(files.read_lines("ram://nowhere"))
@@ -147,20 +126,6 @@ def test_a_file_is_removed_but_no_folder(tmp_path, prefix):
     assert not files.exists(f"{folder}/a")
 
 
-def test_text_says_how_much_of_it_has_passed(tmp_path):
-  path = tmp_path / "t"
-  path.write_text("line 1\n\nline 3")
-  text = files.Text([str(path), str(path)])
-  assert text.part_read() == 0
-  assert list(text.lines()) == 2 * ["line 1", "", "line 3"]
-  assert text.part_read() == 1
-  with gzip.open(tmp_path / "t.gz", "wb") as file:
-    file.write(b"line\n")
-  text = files.Text([str(tmp_path / "t.gz")])
-  assert list(text.lines()) == ["line"]
-  assert text.part_read() is None  # The size of its text is unknown.
-
-
 def test_a_reader_of_the_standard_output_may_close_early():
   code = "from bert.data import files\nwith files.open_lines(None) as write:\n"
   code += "  while True: write('line')\n"
@@ -174,14 +139,6 @@ def test_a_reader_of_the_standard_output_may_close_early():
   assert process.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt"])
-def test_a_pipe_is_no_file_of_a_model(tmp_path, name):
-  os.mkfifo(tmp_path / name)
-  for path in (tmp_path, tmp_path / name):
-    with pytest.raises(ValueError, match=f"/{name}: a pipe; expected a file"):
-      files.refuse_pipes(str(path))
-
-
 def test_the_standard_output_is_utf8_in_every_locale():
   code = "from bert.data import files\nwith files.open_lines(None) as write:\n"
   code += "  write('\\u4e2d')\n  write('last')\n"
@@ -193,24 +150,3 @@ def test_the_standard_output_is_utf8_in_every_locale():
     check=True,
   )
   assert result.stdout == "\u4e2d\nlast\n".encode()
-
-
-@pytest.mark.parametrize(
-  ("folder", "inside", "message"),
-  [
-    ("glue/", "mrpc", "it holds MRPC, SST-2; did you mean glue/MRPC?"),
-    ("glue", "sst-2", "it holds MRPC, SST-2; did you mean glue/SST-2?"),
-    ("glue", "wnli", "it holds MRPC, SST-2"),
-    ("glue/MRPC", "mrpc", "it holds nothing"),
-    ("gleu", "mrpc", "no such folder; did you mean glue?"),
-    ("glue/SST2", "sst-2", "no such folder; did you mean glue/SST-2?"),
-    ("none/none", "", "no such folder"),
-  ],
-)
-def test_a_folder_that_may_be_meant(
-  tmp_path, monkeypatch, folder, inside, message
-):
-  monkeypatch.chdir(tmp_path)
-  for name in ("MRPC", "SST-2"):
-    (tmp_path / "glue" / name).mkdir(parents=True)
-  assert files.describe_missing(folder, inside) == message

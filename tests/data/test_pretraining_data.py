@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from bert import tokenization
-from bert.data import files, pretraining_data, record_writer
+from bert.data import pretraining_data, record_writer, text_files
 from bert.data.pretraining_data import Generator, RecordSettings
 import paths
 
@@ -391,7 +391,7 @@ def test_records_equal_the_originals(number, tmp_path):
   tokenizer = tokenization.FullTokenizer(vocab_file, lower)
   vocabulary = pretraining_data.make_vocabulary(tokenizer, vocab_file)
   inputs = [str(paths.SHARED / "data" / path) for path in case["input_files"]]
-  documents = pretraining_data.read_documents(files.Text(inputs).lines())
+  documents = pretraining_data.read_documents(text_files.Text(inputs).lines())
   outputs = [str(tmp_path / str(i)) for i in range(case["num_output_files"])]
   with record_writer.open_shards(outputs) as write:
     for block in pretraining_data.make_blocks(documents, vocabulary, settings):

@@ -87,3 +87,17 @@ def test_a_column_has_a_line_for_each_row(write):
   assert [*text_files.read(path)] == ['a,"b', 'c"', "d,e"]
   with pytest.raises(ValueError, match="t.jsonl:1: no key 'x'; the keys are"):
     list(text_files.read(write("t.jsonl", JSON), "x"))
+
+
+def test_text_says_how_much_of_it_has_passed(tmp_path):
+  path = tmp_path / "t"
+  path.write_text("line 1\n\nline 3")
+  text = text_files.Text([str(path), str(path)])
+  assert text.part_read() == 0
+  assert list(text.lines()) == 2 * ["line 1", "", "line 3"]
+  assert text.part_read() == 1
+  with gzip.open(tmp_path / "t.gz", "wb") as file:
+    file.write(b"line\n")
+  text = text_files.Text([str(tmp_path / "t.gz")])
+  assert list(text.lines()) == ["line"]
+  assert text.part_read() is None  # The size of its text is unknown.
