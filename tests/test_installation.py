@@ -144,7 +144,7 @@ def test_a_wheel_works_beside_modules_of_the_same_names(environment, folder):
     "--vocab_file=vocab.txt",
     f"--bert_config_file={configs / 'bert_tiny.json'}",
     "--train_batch_size=4",
-    "--num_train_epochs=1.25",  # Of 8 steps: 32 texts.
+    "--num_train_epochs=1.25",  # 32 texts give 8 steps.
     "--output_dir=trained",
   )
   assert run(python, "-c", USE) == "128\n"
