@@ -44,6 +44,7 @@ from typing import Any, NamedTuple, Self, TextIO
 
 from absl import app, flags
 
+from bert.cli import removed_flags
 from bert.data import imports, path_checks, progress, remote
 
 FLAGS = flags.FLAGS
@@ -263,10 +264,7 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
     _, *others = FLAGS(sys.argv, known_only=takes_others)
     _check_floats()
   except flags.UnrecognizedFlagError as error:
-    # Our flags, not absl's.
-    closest = difflib.get_close_matches(error.flagname, kind.flags_by_name(), 1)
-    hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
-    sys.exit(_fail(f"no flag is called --{error.flagname}{hint}"))
+    sys.exit(_fail(_describe_unknown(error.flagname, kind)))
   except flags.Error as error:
     sys.exit(_fail(f"{error}; see --help"))
   # Before what is missing: no flag behind a stray word is read.
@@ -279,6 +277,19 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
   except ValueError as error:
     sys.exit(_fail(str(error)))
   return others
+
+
+def _describe_unknown(name: str, kind: type[Settings]) -> str:
+  """Says that the program has no such flag, and what may be meant instead."""
+  shown = f"no flag is called --{name}"
+  # An earlier version may have had it, with "no" before it if it was false.
+  for old in (name, name.removeprefix("no")):
+    if old in removed_flags.REPLACEMENTS:
+      return f"{shown}: use {removed_flags.REPLACEMENTS[old]}"
+  # Our flags, not absl's.
+  closest = difflib.get_close_matches(name, kind.flags_by_name(), 1)
+  hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
+  return shown + hint
 
 
 def _end_in_a_line(kind, error, trace) -> None:

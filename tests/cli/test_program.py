@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bert.cli import program
+from bert.cli import program, removed_flags
 import paths
 import program_flags
 
@@ -51,7 +51,7 @@ class Settings(program.Settings):
 
 
 INTERRUPTED = """
-from bert.cli import program
+from bert.cli import program, removed_flags
 
 class Settings(program.Settings):
   @classmethod
@@ -165,7 +165,7 @@ def test_proposed_commands_are_quoted_for_the_shell():
 
 OPENING = """
 import dataclasses
-from bert.cli import program
+from bert.cli import program, removed_flags
 
 _data = program.group("Data")
 
@@ -282,4 +282,15 @@ def test_help_shows_groups_and_defaults(ends):
 def test_wrong_flags_are_told_in_one_line(arguments, message):
   path = str(paths.ROOT / "create_pretraining_data.py")
   result = program_flags.run_here([sys.executable, path, *arguments])
+  program_flags.assert_refused(result, message)
+
+
+@pytest.mark.parametrize("flag", ["--old=1", "--noold"])
+def test_a_flag_that_is_gone_names_the_command_for_it(flag, monkeypatch):
+  new = "convert_checkpoint.py --new=..."
+  monkeypatch.setitem(removed_flags.REPLACEMENTS, "old", new)
+  path = str(paths.ROOT / "create_pretraining_data.py")
+  result = program_flags.run_here([sys.executable, path, flag])
+  name = flag.removeprefix("--").partition("=")[0]
+  message = f"error: no flag is called --{name}: use {new}"
   program_flags.assert_refused(result, message)

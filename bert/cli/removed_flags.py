@@ -1,0 +1,8 @@
+"""Flags that programs no longer have, and what does their work now.
+
+A command line with one of them ends in a line that names the new command.
+"""
+
+# By the flag's name, as it is said after "use". A program that still has a flag
+# of this name is not concerned.
+REPLACEMENTS: dict[str, str] = {}
