@@ -453,7 +453,7 @@ def test_the_only_word_cannot_be_left_out(serve):
 
 
 def test_policy_allows_nothing_from_elsewhere():
-  folder = paths.ROOT / "serving"
+  folder = paths.ROOT / "bert" / "serving"
   for path in sorted(folder.glob("page.*")):
     text = path.read_text()
     text = text.replace("http://www.w3.org/2000/svg", "")

@@ -214,12 +214,12 @@ def test_flags_that_contradict_and_empty_input(trained, flags, message):
 
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
-  shutil.copy(paths.ROOT / "predict.py", tmp_path)
-  shutil.copy(paths.ROOT / "tokenization.py", tmp_path)
+  needed = ["predict.py", "tokenization.py", "bert/__init__.py"]
+  for path in (*needed, "bert/cli/__init__.py", "bert/cli/program.py"):
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(paths.ROOT / path, tmp_path / path)
   for name in ("data", "serving", "tasks", "vocabularies"):
-    shutil.copytree(paths.ROOT / name, tmp_path / name)
-  (tmp_path / "cli").mkdir()
-  shutil.copy(paths.ROOT / "cli" / "program.py", tmp_path / "cli")
+    shutil.copytree(paths.ROOT / "bert" / name, tmp_path / "bert" / name)
   flags = [f"--export_dir={trained[0] / 'export'}", "--text=good"]
   result = subprocess.run(
     [sys.executable, str(tmp_path / "predict.py"), *flags],

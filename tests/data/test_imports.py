@@ -75,7 +75,7 @@ def test_work_from_python_is_silent(code):
 
 def test_a_copy_of_modeling_needs_no_other_file(tmp_path):
   shutil.copy(paths.ROOT / "modeling.py", tmp_path)
-  code = "from bert import modeling; print(modeling.__file__)"
+  code = "import modeling; print(modeling.__file__)"
   result = run_alone(code, tmp_path)
   assert result.stdout == f"{tmp_path / 'modeling.py'}\n", result.stderr
 

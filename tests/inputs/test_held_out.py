@@ -28,7 +28,7 @@ def find_parts(program, folder, **flags):
     run_tagging: run_tagging.TaggingSettings,
     run_multiple_choice: run_multiple_choice.ChoiceSettings,
   }
-  name = program.__name__
+  name = program.__name__.removeprefix("bert.")
   tiny.write_model(folder, program=name)
   path = tiny.write_split(name, folder, "train")
   flags = {"train_file": path, "do_train": True, "eval_share": 0.2, **flags}
