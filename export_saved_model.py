@@ -11,6 +11,7 @@ import functools
 
 from bert.cli import model_folder, program, shared_flags, squad_settings
 from bert.data import imports
+from bert.serving import formats
 
 _flags = program.group("Flags")
 _predictions = program.group("Predictions; by default as in the training")
@@ -55,10 +56,8 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
   )
   format: str = _flags(
     "saved_model",
-    "saved_model: for TensorFlow Serving and predict.py. onnx: for predict.py "
-    "without TensorFlow, the fastest on CPUs; Transformers only. litert: takes "
-    "one input of --max_seq_length at a time.",
-    choices=("saved_model", "litert", "onnx"),
+    " ".join(f"{name}: {row.help}." for name, row in formats.FORMATS.items()),
+    choices=tuple(formats.FORMATS),
   )
   task: str | None = _flags(
     None,
@@ -150,9 +149,8 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
     check_quantize(self)
     if self.whole_word_answers and self.vocab_file:
       squad_settings.check_whole_words(self.vocab_file)
-    if self.format == "onnx":
-      for package in ("onnx", "onnxruntime"):
-        imports.load(package, "--format=onnx")
+    for package in formats.FORMATS[self.format].packages:
+      imports.load(package, f"--format={self.format}")
     model_folder.check_free("export_dir", self.export_dir)
     super().check()
 
@@ -162,7 +160,7 @@ def check_quantize(settings: ExportSettings) -> None:
   if settings.quantize == "none":
     if unread := settings.given.intersection(_COMPARISON_FLAGS):
       raise ValueError(f"--{min(unread)} needs --quantize=int8")
-  elif settings.format != "onnx":
+  elif not formats.FORMATS[settings.format].takes_int8:
     raise ValueError("--quantize=int8 needs --format=onnx")
   elif not settings.eval_file:
     raise ValueError(
@@ -251,11 +249,12 @@ def main() -> None:
   result = exporting.write(
     settings.export_dir, trained, vocab_file, settings.format, check
   )
+  kind = formats.FORMATS[settings.format]
   command = program.command("predict.py", export_dir=settings.export_dir)
   program.print_end(
     start,
     f"wrote {settings.export_dir}; {result}",
-    command="" if settings.format == "litert" else f"{command} --serve",
+    command=f"{command} --serve" if kind.engines else "",
   )
 
 

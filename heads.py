@@ -6,7 +6,8 @@ modeling.py are. Shapes:
   L labels, E width of the word embeddings (in BERT, H).
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import keras
 import tensorflow as tf
@@ -16,9 +17,17 @@ from bert.encoders import compiled, encoder_table
 
 
 class HeadModel(keras.Model):
-  """A model on an encoder, which takes several tensors, each int32 [B, S]."""
+  """A model on an encoder, which takes several tensors, each int32 [B, S].
 
-  input_names = ("input_ids", "input_mask", "segment_ids")
+  Programs that train make a model by its constructor. Exports and their servers
+  ask the class itself: for `input_names`, `recorded` with `from_training`, and
+  `named_outputs`.
+  """
+
+  # All inputs, in the order of `call`; a head may add its own.
+  input_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
+  # What `from_training` reads of settings.json; see `files.check_values`.
+  recorded: Mapping[str, tuple[Any, ...]] = {}
   scores_tokens = False  # Whether outputs are of tokens, also of padding.
   pooling = ""  # What `pool` makes a text's vector by; "" for BERT's pooler.
   bert: modeling.BertModel
@@ -37,6 +46,26 @@ class HeadModel(keras.Model):
   def uses_pooler(self) -> bool:
     """Whether the output depends on BERT's pooler."""
     return not (self.scores_tokens or self.pooling)
+
+  @classmethod
+  def from_training(
+    cls,
+    config: modeling.EncoderConfig,
+    num_labels: int,
+    settings: Mapping[str, Any],
+  ) -> Self:
+    """Makes the model of a training again, in float32, without its weights.
+
+    Args:
+      config: of the encoder.
+      num_labels: L; 0 for a task without labels.
+      settings: the content of the training's settings.json.
+    """
+    return cls(config, "float32")
+
+  def named_outputs(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Computes what an export gives to its answer maker, by name."""
+    return {"logits": self(*inputs)}
 
   @classmethod
   def from_config(cls, config):
@@ -187,6 +216,8 @@ class ClassifierModel(HeadModel):
     pooling: instead of the pooler's, the vectors that `pool` makes.
   """
 
+  recorded = {"pooling": ("cls", "mean", "max", None)}
+
   def __init__(
     self,
     config: modeling.EncoderConfig,
@@ -208,6 +239,11 @@ class ClassifierModel(HeadModel):
   def get_config(self):
     names = ("num_labels", "dropout_rate", "pooling")
     return super().get_config() | {n: getattr(self, n) for n in names}
+
+  @classmethod
+  def from_training(cls, config, num_labels, settings):
+    pooling = settings.get("pooling", "")
+    return cls(config, max(1, num_labels), "float32", pooling=pooling)
 
   def encode(self, input_ids, input_mask, segment_ids, seed=None) -> tf.Tensor:
     """Computes what the dense layer takes: [B, H], of taggers [B, S, H]."""
@@ -306,6 +342,9 @@ class SpanModel(HeadModel):
       bert.sequence_output, self.output_weights.value, self.output_bias
     )  # [B, S, 2]
     return SpanOutput(logits[:, :, 0], logits[:, :, 1])
+
+  def named_outputs(self, *inputs):
+    return self(*inputs)._asdict()
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:

@@ -9,7 +9,7 @@ Without --url the model is loaded here.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import json
 import pathlib
 import sys
@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from bert.serving import export_card, exported_model
+from bert.serving import exported_model
 
 # The only output of some models, whose name TensorFlow Serving leaves out.
 ONLY_OUTPUTS = ("logits", "value", "vectors")
@@ -31,11 +31,10 @@ class RestEngine:
   def __init__(self, url: str):
     self._url = f"{url}:predict"
 
-  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Computes the outputs of a batch; see `exported_model.Engine`."""
-    parts = map(np.ndarray.tolist, ids)
-    inputs = dict(zip(export_card.IDS, parts, strict=True))
-    body = json.dumps({"signature_name": "ids", "inputs": inputs}).encode()
+    lists = {name: values.tolist() for name, values in inputs.items()}
+    body = json.dumps({"signature_name": "ids", "inputs": lists}).encode()
     with urllib.request.urlopen(self._url, body) as response:
       outputs = json.load(response)["outputs"]
     if not isinstance(outputs, dict):

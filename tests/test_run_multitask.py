@@ -253,6 +253,7 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
   others = {"num_train_steps": 40, "do_eval": True}
   output = succeed(tiny.run_tasks(tmp_path, [entries["good"], words], **others))
   assert "task gpt: 40 examples, rate 0.4444" in output
+  assert output.count("next: python export_saved_model.py") == 1  # For "good".
   scores = tiny.read_results(tmp_path / "out/tasks/gpt")
   assert scores["eval_perplexity"] < 10  # 27 words, at first.
   result = tiny.run_tasks(tmp_path, [{**words, "train_file": "none"}], "wrong")
@@ -262,7 +263,8 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
 def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   steps = {"num_train_steps": 6, "save_checkpoints_steps": 3}
   steps["keep_checkpoint_max"] = 0
-  succeed(tiny.run_tasks(tmp_path, [words], **steps))
+  output = succeed(tiny.run_tasks(tmp_path, [words], **steps))
+  assert "export_saved_model.py" not in output  # Which takes no such model.
   early, late = (
     dict(checkpoints.read(str(tmp_path / f"out/model.ckpt-{step}")))
     for step in (3, 6)

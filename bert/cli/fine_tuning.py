@@ -70,6 +70,9 @@ class Data(NamedTuple):
   training_settings: Mapping[str, Any] = types.MappingProxyType({})
   # Predictions depend on this besides the weights and --max_seq_length.
   answer_settings: Mapping[str, Any] = types.MappingProxyType({})
+  # Whether export_saved_model.py takes the model: there is an answer maker of
+  # its problem, see `bert.serving.answers`.
+  has_export: bool = True
 
   @property
   def pooling(self) -> str:
@@ -395,9 +398,7 @@ def open_run(
       problem = data.model_settings["problem"]
       score = run.score
       run.write_report(start, problem.replace("_", " "), score)
-      # Language models are trained by run_multitask.py alone.
-      can_export = not problem.endswith("_lm")
-      program.print_summary(folder, start, before, score, can_export)
+      program.print_summary(folder, start, before, score, data.has_export)
 
 
 def _check_segments(config, data: Data) -> None:

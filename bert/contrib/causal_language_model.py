@@ -52,6 +52,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
       features=features,
       metric=metric,
       model_settings={"problem": "causal_lm"},
+      has_export=False,
       train=sets["train"] if settings.do_train else None,
       dev=[sets["eval"]] if "eval" in sets else (),
     )

@@ -58,6 +58,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
       features=None,
       metric=metric,
       model_settings={"problem": "masked_lm"},
+      has_export=False,
       train=Records(found.source.identity, found, count),
       dev=[Records(found.eval_identity, found)],
     )

@@ -28,6 +28,23 @@ _REQUIREMENTS = {
 }
 
 
+def find_extra(name: str, attribute: str) -> Any:
+  """Returns an attribute of a module of `bert.contrib`; None without one.
+
+  Extras are found by their names: no other folder has an import of them.
+  """
+  if not name.isidentifier():
+    return None
+  module_name = f"bert.contrib.{name}"
+  try:
+    module = importlib.import_module(module_name)
+  except ModuleNotFoundError as error:
+    if error.name != module_name:
+      raise  # It is there, and lacks another module.
+    return None
+  return getattr(module, attribute, None)
+
+
 def import_tensorflow(packs_weights: bool = False) -> None:
   """Imports TensorFlow and hides what its libraries write to standard error.
 

@@ -1,22 +1,22 @@
 """Writes a trained model for others to use, with a card that describes it."""
 
+from collections.abc import Mapping
 import dataclasses
+import importlib
 import importlib.metadata
 import os
 from typing import Any
-import warnings
 
 import numpy as np
 import tensorflow as tf
 
-from bert.data import atomic, files, hub, remote
-from bert.export import onnx_graph, quantization, signatures, trained_models
-from bert.serving import answers, export_card, exported_model
+from bert.data import atomic, files, hub
+from bert.export import quantization, signatures, trained_models
+from bert.serving import export_card, exported_model, formats
 from bert.training import same_run
 from bert.vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
-_LITERT = "model.tflite"
 
 
 def write(
@@ -37,7 +37,8 @@ def write(
   with atomic.new_folder(folder) as temporary:
     card = _write(temporary, graph, format, quantizes=bool(check))
     if not check:
-      difference = _compare(graph, _load(temporary, card))
+      load = importlib.import_module(formats.FORMATS[format].writer).load
+      difference = _compare(graph, load(temporary, card))
       return f"loaded again, it gives the same within {difference:.1g}"
     found = quantization.compare(
       exported_model.ExportedModel(temporary, engine=GraphEngine(graph)),
@@ -47,7 +48,7 @@ def write(
     found.check(check.max_score_drop)
     described = {**card.quantization, **found._asdict()}
     card = dataclasses.replace(card, quantization=described)
-    _write_card(temporary, card, found.describe())
+    _write_card(temporary, graph, card, found.describe())
     return found.describe()
 
 
@@ -59,31 +60,23 @@ def _write(folder, graph, format, quantizes) -> export_card.Card:
   vocabulary_table.copy(vocab_file, folder)
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
-  hashed = list(vocabulary_table.saved_names(vocab_file))
-  if format == "onnx":
-    with remote.written_locally(folder) as local:
-      path = os.path.join(local, export_card.ONNX_FILE)
-      onnx_graph.build(graph, quantizes).save(path)
-    hashed += [export_card.ONNX_FILE, export_card.ONNX_DATA_FILE]
-  elif format == "litert":
-    _write_litert(folder, graph)
-  else:
-    signatures.save(graph, folder)
+  kind = formats.FORMATS[format]
+  importlib.import_module(kind.writer).save(folder, graph, quantizes)
+  hashed = [*vocabulary_table.saved_names(vocab_file), *kind.hashed]
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
   hashes[export_card.WEIGHTS] = same_run.hash_weights(trained.model)
   # Exports of older versions do not say how they saturate.
   quantized = {"dtype": "int8", "saturates": False} if quantizes else {}
   card = _describe(graph, format, hashes=hashes, quantization=quantized)
-  _write_card(folder, card)
+  _write_card(folder, graph, card)
   return card
 
 
 def _describe(graph, format, **others) -> export_card.Card:
   trained = graph.trained
-  maker = answers.MAKERS[trained.kind]
+  maker = graph.maker
   packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
-  if format == "onnx":
-    packages += ["onnx", "onnxruntime"]
+  packages += formats.FORMATS[format].packages
   return export_card.Card(
     version=export_card.VERSION,
     kind=trained.kind,
@@ -108,14 +101,21 @@ class GraphEngine:
   """Computes with a model in memory; see `exported_model.Engine`."""
 
   def __init__(self, graph: signatures.Graph):
-    spec = [tf.TensorSpec([None, None], tf.int32)] * len(signatures.IDS)
-    self._compute = tf.function(graph.compute, input_signature=spec)
-    self.attend = lambda *ids: graph.attend(*ids).numpy()
-    self.hash_weights = lambda: same_run.hash_weights(graph.trained.model)
+    self._graph = graph
+    self._compute = tf.function(graph.compute, graph.input_specs())
 
-  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    outputs = self._compute(*map(tf.constant, ids))
+  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    outputs = self._compute(*self._tensors(inputs))
     return {name: value.numpy() for name, value in outputs.items()}
+
+  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    return self._graph.attend(*self._tensors(inputs)).numpy()
+
+  def hash_weights(self) -> str:
+    return same_run.hash_weights(self._graph.trained.model)
+
+  def _tensors(self, inputs):
+    return [tf.constant(inputs[name]) for name in self._graph.input_names]
 
 
 def in_memory(
@@ -130,8 +130,8 @@ def in_memory(
   )
 
 
-def _compare(graph, run) -> float:
-  """Compares the outputs of a graph with those of the loaded export."""
+def _make_inputs(graph) -> dict[str, np.ndarray]:
+  """Makes an input of random tokens of the full length, a third padding."""
   length = graph.max_seq_length
   ids = np.random.default_rng(1).integers(0, graph.num_tokens, [1, length])
   mask = (np.arange(length) < max(2, 2 * length // 3)).astype(int)[None]
@@ -139,13 +139,26 @@ def _compare(graph, run) -> float:
   segments = np.minimum(segments, graph.trained.config.type_vocab_size - 1)
   if graph.mask_id is not None:
     ids[0, 1] = graph.mask_id
-  inputs = [values.astype(np.int32) for values in (ids * mask, mask, segments)]
-  expected = graph.compute(*map(tf.constant, inputs))
-  found, worst = run(*inputs), 0.0
+  values = [ids * mask, mask, segments]
+  # What a head takes besides has no random values, as not all may be allowed.
+  values += [np.array([row]) for row in graph.maker.more_inputs.values()]
+  return {
+    name: array.astype(np.int32)
+    for name, array in zip(graph.input_names, values, strict=True)
+  }
+
+
+def _compare(graph, run) -> float:
+  """Compares the outputs of a graph with those of the loaded export."""
+  inputs = _make_inputs(graph)
+  expected = graph.compute(*map(tf.constant, inputs.values()))
+  found, worst = run(inputs), 0.0
   for name, values in expected.items():
     wanted, given = values.numpy(), np.asarray(found[name], float)
-    if graph.scores_tokens:  # Ignore outputs at padding.
-      wanted, given = wanted[inputs[1] > 0], given[inputs[1] > 0]
+    # Outputs at padding are ignored.
+    if getattr(graph.trained.model, "scores_tokens", False):
+      is_token = inputs["input_mask"] > 0
+      wanted, given = wanted[is_token], given[is_token]
     if name == "ids":
       certain = _has_certain_place(expected["probabilities"].numpy())
       wanted, given = wanted[certain], given[certain]
@@ -169,62 +182,25 @@ def _has_certain_place(probabilities) -> np.ndarray:
   return before & np.pad(apart, [*edges, (0, 1)])
 
 
-def _load(folder, card):
-  """Returns the function of a new export from ids to outputs."""
-  if card.format == "litert":
-    with warnings.catch_warnings():
-      # TensorFlow's interpreter is to become a package of its own.
-      warnings.simplefilter("ignore")
-      path = remote.local_copy(os.path.join(folder, _LITERT))
-      interpreter = tf.lite.Interpreter(path)
-    compute = interpreter.get_signature_runner()
-    return lambda *ids: compute(**dict(zip(signatures.IDS, ids, strict=True)))
-  engine = exported_model.open_engine(folder, card)
-  if card.format == "saved_model":
-    serve = engine.model.signatures.get("serving_default")
-    if serve:  # A fault shows here, not at the first user.
-      names = serve.structured_input_signature[1]
-      serve(**{name: tf.constant(["a b", ""]) for name in names})
-  return engine.run
-
-
-def _write_litert(folder, graph):
-  module = tf.Module()
-  module.weights = [v.value for v in graph.trained.model.variables]
-  shape = [1, graph.max_seq_length]
-  specs = [tf.TensorSpec(shape, tf.int32, name) for name in signatures.IDS]
-  module.serve = tf.function(lambda *ids: graph.compute(*ids), specs)
-  converter = tf.lite.TFLiteConverter.from_concrete_functions(
-    [module.serve.get_concrete_function()], module
-  )
-  try:
-    content = converter.convert()
-  except Exception as error:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    raise ValueError(
-      f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"
-    ) from error
-  files.write_bytes(os.path.join(folder, _LITERT), content)
-
-
-def _write_card(folder, card, compared=""):
+def _write_card(folder, graph, card, compared=""):
   """Writes export.json, and README.md for people."""
   content = export_card.seal(dataclasses.asdict(card))
   files.write_json(os.path.join(folder, export_card.FILE), content)
   most = card.max_seq_length
-  shape = f"[1, {most}]" if card.format == "litert" else "[B, S]"
+  has_one_shape = formats.FORMATS[card.format].has_one_shape
+  shape = f"[1, {most}]" if has_one_shape else "[B, S]"
   rows = {
     "weights": card.weights,
     "texts": ", ".join(card.inputs),
     "labels": ", ".join(f"`{label}`" for label in card.labels) or "none",
-    "ids": f"`{'`, `'.join(signatures.IDS)}`, int32 {shape}, S up to {most}",
+    "ids": f"`{'`, `'.join(graph.input_names)}`, int32 {shape}, S up to {most}",
     "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
   }
   if compared:
     rows[f"{card.quantization['dtype']} products"] = compared
   cells = {k: v.replace("|", "\\|").replace("\n", " ") for k, v in rows.items()}
   lines = [
-    f"# {answers.MAKERS[card.kind].title}",
+    f"# {graph.maker.title}",
     "",
     f"A BERT, exported as {card.format} by `export_saved_model.py`.",
     "export.json holds the settings of its training, versions and SHA-256.",

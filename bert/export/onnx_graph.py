@@ -9,7 +9,7 @@ Runtime maps into memory: half the time to load, half the memory, no 2 GB limit.
 Shapes: B texts, S tokens, H hidden, N heads, D head size, L labels, M masks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import itertools
 import math
 import os
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from bert import heads, modeling
-from bert.data import imports
+from bert.data import imports, remote
 from bert.encoders import encoder_table
 from bert.export import signatures
-from bert.serving import answers
+from bert.serving import export_card, exported_model
 from bert.weights import checkpoints
 
 _ACTIVATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
@@ -121,7 +121,8 @@ class Graph:
         for name, array in self._constants.items()
       ]
     shape = ["batch", "sequence"]
-    inputs = [self._describe(name, np.int32, shape) for name in signatures.IDS]
+    names = heads.HeadModel.input_names
+    inputs = [self._describe(name, np.int32, shape) for name in names]
     model = helper.make_model(
       helper.make_graph(self._nodes, "bert", inputs, self._outputs, constants),
       opset_imports=[helper.make_opsetid("", 20)],  # The first with Gelu.
@@ -170,10 +171,10 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   Its outputs are those of `source.compute`, and `attention_0` and so on,
   float32 [B, N, S, S], of each layer.
   """
-  trained = source.trained
-  model, config = trained.model, trained.config
-  is_transformer = hasattr(config, "num_attention_heads")
-  if not is_transformer or hasattr(model, "lstms"):
+  model, config = source.trained.model, source.trained.config
+  head = type(model) if isinstance(model, heads.HeadModel) else None
+  add_head = _HEADS.get(head)
+  if not add_head or not hasattr(config, "num_attention_heads"):
     raise ValueError(
       "--format=onnx takes Transformers with a dense head: export this model "
       "with --format=saved_model or litert"
@@ -181,27 +182,22 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   variables = checkpoints.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes)
-  states = _add_encoder(graph, config)
-  if not isinstance(model, heads.HeadModel):
-    state = states[1:][trained.prediction["layer"]]
-    vectors = _pool(graph, state, trained.prediction["pooling"])
-    if trained.prediction.get("normalize"):
-      size = graph.add("Max", graph.add("ReduceL2", vectors, [1]), 1e-12)
-      vectors = graph.add("Div", vectors, size)
-    graph.output("vectors", vectors, ["batch", config.hidden_size])
-  elif isinstance(model, heads.PretrainingModel):
-    _add_guesses(graph, source, states[-1])
-  elif isinstance(model, heads.SpanModel):
-    logits = _score_tokens(graph, states[-1], "cls/squad/")
-    for index, name in enumerate(heads.SpanOutput._fields):
-      part = graph.add("Gather", logits, index, axis=2)
-      graph.output(name, part, ["batch", "sequence"])
-  elif source.scores_tokens:
-    logits = _score_tokens(graph, states[-1])
-    graph.output("logits", logits, ["batch", "sequence", len(trained.labels)])
-  else:
-    _add_classifier(graph, trained, states[-1])
+  add_head(graph, source, _add_encoder(graph, config))
   return graph
+
+
+def save(folder: str, source: signatures.Graph, quantizes: bool = False):
+  """Writes the graph of a trained model to a folder."""
+  with remote.written_locally(folder) as local:
+    path = os.path.join(local, export_card.ONNX_FILE)
+    build(source, quantizes).save(path)
+
+
+def load(
+  folder: str, card: export_card.Card
+) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
+  """Returns the function from named inputs to named outputs."""
+  return exported_model.open_engine(folder, card).run
 
 
 # The encoder; modeling.py in the same order.
@@ -292,25 +288,50 @@ def _activate(graph, x, config):
   return graph.add("Gelu", x, approximate=approximate)
 
 
-# The heads; heads.py and signatures.py in other words.
+# The heads; heads.py and signatures.py in other words. Each takes the hidden
+# states of the encoder, the embeddings first.
 
 
-def _add_classifier(graph, trained, state):
+def _add_vectors(graph, source, states):
+  settings, config = source.trained.prediction, source.trained.config
+  state = states[1:][settings["layer"]]
+  vectors = _pool(graph, state, settings["pooling"])
+  if settings.get("normalize"):
+    size = graph.add("Max", graph.add("ReduceL2", vectors, [1]), 1e-12)
+    vectors = graph.add("Div", vectors, size)
+  graph.output("vectors", vectors, ["batch", config.hidden_size])
+
+
+def _add_spans(graph, source, states):
+  logits = _score_tokens(graph, states[-1], "cls/squad/")
+  for index, name in enumerate(heads.SpanOutput._fields):
+    part = graph.add("Gather", logits, index, axis=2)
+    graph.output(name, part, ["batch", "sequence"])
+
+
+def _add_tags(graph, source, states):
+  logits = _score_tokens(graph, states[-1])
+  shape = ["batch", "sequence", len(source.trained.labels)]
+  graph.output("logits", logits, shape)
+
+
+def _add_classifier(graph, source, states):
+  trained, maker = source.trained, source.maker
   pooling = "last" if encoder_table.is_causal(trained.config) else "cls"
-  pooled = _pool(graph, state, trained.settings.get("pooling", pooling))
+  pooled = _pool(graph, states[-1], trained.settings.get("pooling", pooling))
   if "pooling" not in trained.settings:
     pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
     pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
-  if not trained.labels:  # A number, or the score of a choice.
+  if maker.number:
     number = graph.add("Reshape", logits, [-1])
-    graph.output(answers.MAKERS[trained.kind].number, number, ["batch"])
+    graph.output(maker.number, number, ["batch"])
     return
   shape = ["batch", len(trained.labels)]
   graph.output("logits", logits, shape)
-  activation = "Sigmoid" if trained.thresholds else "Softmax"
-  graph.output("probabilities", graph.add(activation, logits), shape)
+  activated = graph.add(maker.activation.capitalize(), logits)
+  graph.output("probabilities", activated, shape)
 
 
 def _score_tokens(graph, state, path=""):
@@ -341,7 +362,7 @@ def _pool(graph, state, pooling):
   return graph.add("Div", total, count)
 
 
-def _add_guesses(graph, source, state):
+def _add_guesses(graph, source, states):
   """Adds the guesses for each [MASK]; see `signatures.Graph`."""
   config = source.trained.config
   top_k = min(source.trained.prediction["top_k"], source.num_tokens)
@@ -350,7 +371,7 @@ def _add_guesses(graph, source, state):
   shape = ["batch", "masks"]
   graph.output("positions", graph.cast(positions, np.int32), shape, np.int32)
   places = graph.add("Unsqueeze", places, [2])
-  rows = graph.add("GatherND", state, places, batch_dims=1)  # [B, M, H]
+  rows = graph.add("GatherND", states[-1], places, batch_dims=1)  # [B, M, H]
   rows = graph.add("Reshape", rows, [-1, config.hidden_size])  # [B*M, H]
   path = "cls/predictions/transform"
   rows = graph.add("Gemm", rows, *graph.dense(f"{path}/dense"))
@@ -379,3 +400,13 @@ def _find_masks(graph, mask_id):
   counts = graph.add("ReduceSum", is_mask, [1])  # [B, 1]
   most = graph.add("ReduceMax", counts, [0], keepdims=0)
   return graph.add_many("TopK", 2, ranks, graph.cast(most, np.int64))
+
+
+# By the class of a head, None for the encoder alone; ONNX takes no others.
+_HEADS = {
+  None: _add_vectors,
+  heads.ClassifierModel: _add_classifier,
+  heads.TaggerModel: _add_tags,
+  heads.SpanModel: _add_spans,
+  heads.PretrainingModel: _add_guesses,
+}

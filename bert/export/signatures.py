@@ -6,7 +6,7 @@
 Shapes: B texts, S tokens, L labels, H hidden, M masks, K guesses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -14,17 +14,19 @@ import tensorflow as tf
 from bert import heads
 from bert.data import text_vectors
 from bert.export import tf_tokenization, trained_models
-from bert.serving import answers, export_card
+from bert.serving import answers, export_card, exported_model
 from bert.vocabularies import vocabulary_table
-
-IDS = export_card.IDS
 
 
 class Graph:
-  """Computes the numbers of which a trained model's answers are made."""
+  """Computes the numbers of which a trained model's answers are made.
+
+  `input_names` are those of its inputs, each int32 [B, S] but for a head's own.
+  """
 
   def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
     self.trained, self.vocab_file = trained, vocab_file
+    self.maker = answers.find_maker(trained.kind)
     self.max_seq_length = trained.prediction["max_seq_length"]
     vocab = vocabulary_table.load_vocab(vocab_file)
     self.num_tokens = len(vocabulary_table.ids_of_tokens(vocab))
@@ -32,25 +34,37 @@ class Graph:
     # Added to logits: no row of the embeddings without a token is a guess.
     self.row_bias = np.float32(vocabulary_table.bias_of_rows(vocab, rows))
     self.mask_id = vocab.get(answers.MASK)  # None if it has no such token.
-    # Whether the outputs are of tokens, also of padding.
-    self.scores_tokens = getattr(trained.model, "scores_tokens", False)
+    # Models that were only pre-trained: what their answers need is made here.
+    pretrained = {answers.FEATURES: self._pool, answers.FILL_MASK: self._guess}
+    self._compute = pretrained.get(trained.kind, self._apply_head)
+    self.input_names = heads.HeadModel.input_names
+    if trained.kind not in pretrained:
+      self.input_names = trained.model.input_names
 
-  def compute(self, *ids: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Computes what `answers` reads of ids, int32 [B, S], and probabilities."""
-    model = self.trained.model
-    if isinstance(model, heads.PretrainingModel):
-      return self._guess(*ids)
-    if isinstance(model, heads.SpanModel):
-      return model(*ids)._asdict()
-    if not isinstance(model, heads.HeadModel):
-      return {"vectors": self._pool(*ids)}
-    logits = model(*ids)
-    if self.scores_tokens:
-      return {"logits": logits}  # [B, S, L]
-    if not self.trained.labels:  # A number, or the score of a choice.
-      return {answers.MAKERS[self.trained.kind].number: logits[:, 0]}
-    activate = tf.sigmoid if self.trained.thresholds else tf.nn.softmax
-    return {"logits": logits, "probabilities": activate(logits)}
+  def input_specs(self) -> list[tf.TensorSpec]:
+    """Returns the inputs of a function that takes any number of any length."""
+    return [
+      tf.TensorSpec([None, None], tf.int32, name) for name in self.input_names
+    ]
+
+  def widths(self) -> dict[str, int]:
+    """Returns how many numbers of each input a text of the full length has."""
+    widths = dict.fromkeys(self.input_names, self.max_seq_length)
+    more = self.maker.more_inputs
+    return widths | {name: len(row) for name, row in more.items()}
+
+  def compute(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Computes what `answers` reads, of the tensors of `input_names`."""
+    return self._compute(*inputs)
+
+  def _apply_head(self, *inputs):
+    outputs = self.trained.model.named_outputs(*inputs)
+    if self.maker.number:
+      return {self.maker.number: outputs["logits"][:, 0]}
+    if self.maker.activation:
+      activate = getattr(tf.nn, self.maker.activation)
+      outputs["probabilities"] = activate(outputs["logits"])
+    return outputs
 
   def _pool(self, *ids):
     states = self.trained.model(*ids, return_hidden_states=True).hidden_states
@@ -59,7 +73,7 @@ class Graph:
     vectors = heads.pool(state, ids[1], settings["pooling"])
     if settings.get("normalize"):
       vectors = heads.normalize(vectors)
-    return vectors
+    return {"vectors": vectors}
 
   def _guess(self, input_ids, *others):
     """Guesses masked words, whose positions are int32 [B, M], -1 for none.
@@ -75,9 +89,11 @@ class Graph:
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
     return {"positions": positions, "ids": ids, "probabilities": best}
 
-  def attend(self, *ids: tf.Tensor) -> tf.Tensor:
-    """Returns the attention in ids, int32 [B, S]: [B, layers, heads, S, S]."""
+  def attend(self, *inputs: tf.Tensor) -> tf.Tensor:
+    """Returns the attention of inputs: [B, layers, heads, S, S]."""
     encoder = getattr(self.trained.model, "bert", self.trained.model)
+    named = dict(zip(self.input_names, inputs, strict=True))
+    ids = [named[name] for name in heads.HeadModel.input_names]
     probs = encoder(*ids, return_attention_probs=True).attention_probs
     return tf.stack(probs, 1)
 
@@ -119,19 +135,19 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   return serve
 
 
-def save(graph: Graph, folder: str) -> None:
+def save(folder: str, graph: Graph, quantizes: bool = False) -> None:
   """Writes a SavedModel; the head of this file names its signatures."""
   trained = graph.trained
-  ids = [tf.TensorSpec([None, None], tf.int32, name) for name in IDS]
+  specs = graph.input_specs()
   # Traced once for two signatures: half the graph, half the time to load.
-  compute = tf.function(graph.compute, input_signature=ids)
-  functions = {"ids": tf.function(lambda *ids: compute(*ids), ids)}
+  compute = tf.function(graph.compute, specs)
+  functions = {"ids": tf.function(lambda *inputs: compute(*inputs), specs)}
   if hasattr(trained.config, "num_attention_heads"):
     functions["attention"] = tf.function(
-      lambda *ids: {"attention": graph.attend(*ids)}, ids
+      lambda *inputs: {"attention": graph.attend(*inputs)}, specs
     )
   module = tf.Module()
-  texts = answers.MAKERS[trained.kind].texts
+  texts = graph.maker.texts
   if "text_pair" in texts:
     vocab_file, lowers = graph.vocab_file, trained.do_lower_case
     module.tokenizer = tf_tokenization.make_tokenizer(vocab_file, lowers)
@@ -147,3 +163,15 @@ def save(graph: Graph, folder: str) -> None:
     signatures=functions,
     options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
   )
+
+
+def load(
+  folder: str, card: export_card.Card
+) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
+  """Returns the function from named inputs to outputs, and tries the others."""
+  engine = exported_model.open_engine(folder, card)
+  serve = engine.model.signatures.get("serving_default")
+  if serve:  # A fault shows here, not at the first user.
+    names = serve.structured_input_signature[1]
+    serve(**{name: tf.constant(["a b", ""]) for name in names})
+  return engine.run

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import functools
+import importlib
 import os
 import sys
 from typing import Any
@@ -29,7 +30,7 @@ _MASKED_LM = "cls/predictions/transform/dense/kernel"
 class TrainedModel:
   """A model with its weights and its task."""
 
-  kind: str  # A key of `answers.MAKERS`.
+  kind: str  # As `answers.find_maker` takes it.
   config: modeling.EncoderConfig
   model: keras.layers.Layer
   do_lower_case: bool
@@ -44,7 +45,7 @@ class TrainedModel:
 
 def setting_names(kind: str) -> list[str]:
   """Lists the settings of a kind of model."""
-  return ["max_seq_length", *answers.MAKERS[kind].settings]
+  return ["max_seq_length", *answers.find_maker(kind).settings]
 
 
 def describe_settings(settings: Mapping[str, Any]) -> str:
@@ -69,17 +70,15 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   path = os.path.join(folder, "settings.json")
   settings = files.read_json_if_any(path)
   kind = str(settings.get("problem", ""))
-  if kind not in answers.TRAINED:
+  if not answers.is_trained(kind):
     found = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
       f"{folder}: {found}; expected the --output_dir of run_classifier.py, "
       "run_squad.py, run_tagging.py or run_multiple_choice.py"
     )
+  head = _find_head(kind, settings)
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
-  if "pooling" in settings:
-    allowed |= {"pooling": ("cls", "mean", "max")}
-  if settings.get("feature_based"):
-    allowed |= {"feature_layers": (list,), "lstm_size": (range(1, 10**4),)}
+  allowed |= head.recorded
   with checkpoints.naming_damage(path):
     files.check_values(settings, allowed)
   settings |= files.read_json_if_any(os.path.join(folder, "hub_model.json"))
@@ -88,9 +87,9 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_settings(folder, kind, settings, config)
   labels = ()
-  if answers.MAKERS[kind].has_labels:
+  if answers.find_maker(kind).has_labels:
     labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
-  model = _make_model(kind, config, labels, settings)
+  model = head.from_training(config, len(labels), settings)
   variables = checkpoints.model_variables(model)
   choice, step = "best", model_selection.restore_best(folder, variables)
   if step is None:
@@ -140,25 +139,12 @@ def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
   return prediction
 
 
-def _make_model(kind, config, labels, settings):
-  name = answers.MAKERS[kind].head
-  if name == heads.SpanModel.__name__:
-    return heads.SpanModel(config, "float32")
-  if not settings.get("feature_based"):
-    made = getattr(heads, name)
-    count, pooling = max(1, len(labels)), settings.get("pooling", "")
-    return made(config, count, "float32", pooling=pooling)
-  layers, mixed = feature_tagger.read_feature_layers(
-    list(map(str, settings["feature_layers"])), config.num_hidden_layers
-  )
-  return feature_tagger.FeatureTaggerModel(
-    config,
-    len(labels),
-    "float32",
-    layers=layers,
-    mixed=mixed,
-    lstm_size=settings["lstm_size"],
-  )
+def _find_head(kind, settings) -> type[heads.HeadModel]:
+  """Returns the class of a trained model."""
+  if settings.get("feature_based"):
+    return feature_tagger.FeatureTaggerModel
+  module, _, name = answers.find_maker(kind).head.rpartition(".")
+  return getattr(importlib.import_module(module), name)
 
 
 def load_pretrained(

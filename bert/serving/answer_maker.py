@@ -1,8 +1,9 @@
 """What makers of answers share: requests are checked, texts become inputs."""
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import difflib
+import types
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -29,7 +30,9 @@ Outputs = dict[str, np.ndarray]
 class Encoded(NamedTuple):
   """A request as inputs of the model."""
 
-  rows: list[packing.PackedIds]  # Not padded; may be empty.
+  # Not padded; may be empty. If the head takes more, rows of a NamedTuple that
+  # begins with the same fields.
+  rows: list[packing.PackedIds]
   was_cut: bool  # Tokens of a text are in none of them.
   source: Any = None  # For making the answer: the texts, and their windows.
 
@@ -38,14 +41,21 @@ class AnswerMaker(abc.ABC):
   """Makes the requests and answers of a kind of model; see `answers`."""
 
   title: str  # A page about the model has it.
-  head = "ClassifierModel"  # In heads.py; "" if the encoder alone computes.
+  # The class of its trained models, which needs TensorFlow.
+  head = "bert.heads.ClassifierModel"
   # What answers depend on besides max_seq_length; see `files.check_values`.
   settings: dict[str, tuple[Any, ...]]
   texts: tuple[str, ...] = ("text", "text_pair")  # All that it may take.
   optional = "text_pair"  # The one of them that may be missing.
   never_split: tuple[str, ...] = ()  # Tokens that a text may hold.
   has_labels = has_thresholds = False  # Whether answers are labels.
-  number = "logits"  # The name of an output that is one number.
+  # Exports add probabilities to logits [B, L]: "softmax" or "sigmoid" of them.
+  activation = ""
+  number = ""  # Exports give logits [B, 1] by this name, as numbers [B].
+  # What its head takes besides the inputs of every model: the name of a field
+  # of `Encoded.rows`, and an example of its values. Their number is the same
+  # for all texts.
+  more_inputs: Mapping[str, Sequence[int]] = types.MappingProxyType({})
   pads_fully = False  # Whether inputs are padded as they were in training.
 
   def __init__(self, card: export_card.Card, vocab_file: str):

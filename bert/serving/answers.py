@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.data import files, packing, text_vectors
+from bert.data import files, imports, packing, text_vectors
 from bert.serving import answer_maker, export_card
 from bert.tasks import (
   classification,
@@ -40,6 +40,7 @@ class Classification(answer_maker.AnswerMaker):
   """A label of texts or pairs. Outputs: `logits`, or `value`, a number."""
 
   title, has_labels = "Classifies texts", True
+  activation = "softmax"
   settings = {
     "doc_stride": (*export_card.COUNT, None),
     "window_pooling": ("mean", "max"),
@@ -47,7 +48,9 @@ class Classification(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     card = self.card
-    logits = np.stack([np.atleast_1d(x[self.number]) for x in outputs])
+    logits = np.stack(
+      [np.atleast_1d(x[self.number or "logits"]) for x in outputs]
+    )
     of_one_text = np.zeros(len(logits), int)
     found = classification_results.answer(
       classification_results.pool_windows(
@@ -70,6 +73,7 @@ class MultiLabel(Classification):
   """Any number of labels of texts or pairs."""
 
   has_thresholds = True
+  activation = "sigmoid"
 
 
 class Regression(Classification):
@@ -81,7 +85,7 @@ class Regression(Classification):
 class Features(answer_maker.AnswerMaker):
   """One vector of a text or a pair. Outputs: `vectors`."""
 
-  title, head = "Makes vectors of texts", ""
+  title = "Makes vectors of texts"
   settings = {
     "layer": (int,),
     "pooling": ("cls", "mean", "max"),
@@ -127,7 +131,7 @@ class FillMask(answer_maker.AnswerMaker):
   Outputs: `positions` of the masks, -1 for none; `ids` and `probabilities`.
   """
 
-  title, head = "Guesses masked words", "PretrainingModel"
+  title = "Guesses masked words"
   settings = {"top_k": export_card.COUNT}
   texts, never_split = ("text",), (MASK,)
 
@@ -149,6 +153,7 @@ class MultipleChoice(answer_maker.AnswerMaker):
   """Probabilities of choices. Outputs: `logits`, one number a choice."""
 
   title = "Chooses among answers"
+  number = "logits"
   settings = {}
   texts = ("context", "question", answer_maker.CHOICES)
   optional = "question"
@@ -178,7 +183,8 @@ class MultipleChoice(answer_maker.AnswerMaker):
 class Tagging(answer_maker.AnswerMaker):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
 
-  title, head, has_labels = "Labels words", "TaggerModel", True
+  title, has_labels = "Labels words", True
+  head = "bert.heads.TaggerModel"
   settings = {
     "label_scheme": (*tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
     "by_character": (bool,),
@@ -246,7 +252,8 @@ class Tagging(answer_maker.AnswerMaker):
 class QuestionAnswering(answer_maker.AnswerMaker):
   """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
 
-  title, head = "Answers questions about texts", "SpanModel"
+  title = "Answers questions about texts"
+  head = "bert.heads.SpanModel"
   settings = {
     "doc_stride": export_card.COUNT,
     "max_query_length": export_card.COUNT,
@@ -328,15 +335,31 @@ MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
   FEATURES: Features,
   FILL_MASK: FillMask,
 }
-# Those whose --output_dir is loaded and exported.
-TRAINED = {*MAKERS} - {FEATURES, FILL_MASK}
+
+
+def find_maker(kind: str) -> type[answer_maker.AnswerMaker]:
+  """Returns what answers for a kind of model; a ValueError without one.
+
+  An extra has it as `ANSWER_MAKER`, in the module of contrib of this name.
+  """
+  if kind in MAKERS:
+    return MAKERS[kind]
+  maker = imports.find_extra(kind, "ANSWER_MAKER")
+  if not maker:
+    raise ValueError(f"kind is {kind!r}, expected one of {[*MAKERS]}")
+  return maker
+
+
+def is_trained(kind: str) -> bool:
+  """Returns whether an --output_dir of this kind is loaded and exported."""
+  if kind in MAKERS:
+    return kind not in (FEATURES, FILL_MASK)
+  return imports.find_extra(kind, "ANSWER_MAKER") is not None
 
 
 def check(card: export_card.Card) -> None:
   """Raises a ValueError if no answers can be made by a card."""
-  if card.kind not in MAKERS:
-    raise ValueError(f"kind is {card.kind!r}, expected one of {[*MAKERS]}")
-  maker = MAKERS[card.kind]
+  maker = find_maker(card.kind)
   if maker.has_labels != bool(card.labels):
     raise ValueError(f"{len(card.labels)} labels of the kind {card.kind}")
   if maker.has_thresholds and len(card.thresholds) != len(card.labels):
@@ -355,7 +378,7 @@ def check_settings(
 ) -> None:
   """Raises a ValueError if a model of so many tokens cannot answer by them."""
   allowed = {"max_seq_length": (range(3, most_tokens + 1),)}
-  files.check_values(settings, {**allowed, **MAKERS[kind].settings})
+  files.check_values(settings, {**allowed, **find_maker(kind).settings})
   length = settings["max_seq_length"]
   if "window_pooling" in settings:
     classification.check_doc_stride(settings.get("doc_stride"), length)

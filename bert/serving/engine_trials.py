@@ -18,7 +18,7 @@ FILE = "engines.json"  # Beside the export: the fastest one, by processor.
 PACKAGES = ("onnxruntime", "openvino")
 AUTO = "auto"
 NAMES = (*PACKAGES, AUTO)
-Probes = Sequence[list[np.ndarray]]  # The ids of each input, int32 [1, S].
+Probes = Sequence[dict[str, np.ndarray]]  # Inputs by name, int32 [1, S].
 _TEXTS = (
   "The film starts slowly, but after half an hour nobody looks at the clock.",
   "In 1998 the company moved its office from Paris to [MASK].",
@@ -32,7 +32,10 @@ def make_probes(maker: answer_maker.AnswerMaker) -> Probes:
     texts = {name: text for name in maker.inputs}
     texts |= {n: [text, "No."] for n in texts if n == answer_maker.CHOICES}
     rows += maker.encode(texts).rows[:1]
-  return [[np.array([part], np.int32) for part in row] for row in rows]
+  return [
+    {name: np.array([part], np.int32) for name, part in row._asdict().items()}
+    for row in rows
+  ]
 
 
 def find_fastest(
@@ -66,9 +69,10 @@ def _read_known(path):
 
 def _time(engine, ids):
   """Returns the shortest time of four inputs at once, in half a second."""
-  ids, times = [np.repeat(part, 4, 0) for part in ids], []
+  ids = {name: np.repeat(part, 4, 0) for name, part in ids.items()}
+  times = []
   while len(times) < 3 or sum(times) < 0.5:  # The first ones compile.
     start = time.perf_counter()
-    engine.run(*ids)
+    engine.run(ids)
     times.append(time.perf_counter() - start)
   return min(times)

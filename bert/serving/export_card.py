@@ -20,7 +20,6 @@ ONNX_DATA_FILE = f"{ONNX_FILE}.data"  # Its weights.
 WEIGHTS = "weights"  # In `hashes`: the weights, whatever the format.
 ATTENTION = "attention_"  # Its outputs of this name and a layer's number.
 
-IDS = ("input_ids", "input_mask", "segment_ids")  # What every engine takes.
 # Some of them are in the folder of a model.
 _MODELS = {"bert_config.json", "config.json", "settings.json"}
 NUMBER = (int, float)
@@ -33,8 +32,8 @@ class Card:
   """The content of export.json."""
 
   version: int  # VERSION of the program that wrote it.
-  kind: str  # A key of `answers.MAKERS`.
-  format: str  # "saved_model", "litert" or "onnx".
+  kind: str  # As `answers.find_maker` takes it.
+  format: str  # A key of `formats.FORMATS`.
   inputs: tuple[str, ...]  # The names of the texts that it takes.
   labels: tuple[str, ...]
   thresholds: tuple[float, ...]  # For each label of multi_label.

@@ -5,15 +5,21 @@ request_lines and http_server take the requests.
 """
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import functools
 import os
 from typing import Any, Protocol
 
 import numpy as np
 
-from bert.data import files, imports, packing, processor, progress, text_vectors
-from bert.serving import answer_maker, answers, engine_trials, export_card
+from bert.data import files, packing, processor, progress, text_vectors
+from bert.serving import (
+  answer_maker,
+  answers,
+  engine_trials,
+  export_card,
+  formats,
+)
 from bert.vocabularies import vocabulary_table
 
 # Inputs of the full length in a batch, by default. On two cores, larger ones
@@ -22,12 +28,15 @@ BATCH_SIZE = 4
 
 
 class Engine(Protocol):
-  """Computes with input_ids, input_mask and segment_ids, int32 [B, S]."""
+  """Computes with input_ids, input_mask and segment_ids, int32 [B, S].
 
-  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
+  A head may take more inputs; they come by their names.
+  """
+
+  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Computes the outputs that `answers` reads, a row for each input."""
 
-  def attend(self, *ids: np.ndarray) -> np.ndarray:
+  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """Computes the attention, float32 [B, layers, heads, S, S]."""
 
 
@@ -56,7 +65,7 @@ class ExportedModel:
       if self.card.hashes:
         export_card.check_file(folder, name, self.card)
     self.name = os.path.basename(os.path.abspath(folder))
-    self.maker = answers.MAKERS[self.card.kind](self.card, vocab_file)
+    self.maker = answers.find_maker(self.card.kind)(self.card, vocab_file)
     if isinstance(engine, str):
       probes = engine_trials.make_probes(self.maker) if engine else []
       engine = open_engine(folder, self.card, threads, engine, probes)
@@ -73,7 +82,7 @@ class ExportedModel:
     self, rows: Sequence[packing.PackedIds]
   ) -> list[answer_maker.Outputs]:
     """Computes the outputs of inputs in one call of the engine."""
-    found = self._engine.run(*_pad(rows, max(map(self.size, rows))))
+    found = self._engine.run(_pad(rows, max(map(self.size, rows))))
     return [
       {name: values[place] for name, values in found.items()}
       for place in range(len(rows))
@@ -133,7 +142,7 @@ class ExportedModel:
     whether there is such a head.
     """
     row = request.rows[0]
-    found = self._engine.attend(*_pad([row], len(row.input_ids)))[0]
+    found = self._engine.attend(_pad([row], len(row.input_ids)))[0]
     if layer is not None:
       shown = found[layer, head].round(5).tolist()
     else:
@@ -146,7 +155,7 @@ def makes_vectors(folder: str) -> bool:
   """Returns whether a folder holds an encoder of sentences, and no head."""
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   is_encoder = files.exists(os.path.join(folder, text_vectors.MODULES))
-  return is_encoder and str(settings.get("problem")) not in answers.TRAINED
+  return is_encoder and not answers.is_trained(str(settings.get("problem")))
 
 
 def open_engine(
@@ -185,32 +194,28 @@ def open_engine(
     name = engine_trials.find_fastest(
       folder, probes, lambda n: open_engine(folder, card, threads, n, probes)
     )
-  if name == "openvino":
-    imports.load(name, "--engine=openvino")
-    from bert.serving import openvino_engine
-
-    return openvino_engine.Engine(folder, card, threads, probes)
-  if card.format == "onnx":
-    imports.load("onnxruntime", "--format=onnx")
-    from bert.serving import onnx_engine
-
-    return onnx_engine.Engine(folder, card, threads)
-  if card.format == "saved_model":
-    imports.import_tensorflow()  # It takes seconds.
-    from bert.serving import tensorflow_engine
-
-    return tensorflow_engine.Engine(folder, threads)
-  raise ValueError(
-    f"{folder}: its format is {card.format}; this takes onnx or saved_model"
-  )
+  engines = formats.FORMATS[card.format].engines
+  if not engines:
+    known = " or ".join(
+      n for n, kind in formats.FORMATS.items() if kind.engines
+    )
+    raise ValueError(
+      f"{folder}: its format is {card.format}; this takes {known}"
+    )
+  return engines[name or next(iter(engines))](folder, card, threads, probes)
 
 
-def _pad(rows, length: int) -> list[np.ndarray]:
-  """Returns the parts of inputs as int32 [B, length]."""
-  padded = np.zeros([3, len(rows), length], np.int32)
-  for index, row in enumerate(rows):
-    padded[:, index, : len(row.input_ids)] = row
-  return list(padded)
+def _pad(rows, length: int) -> dict[str, np.ndarray]:
+  """Returns inputs by name: those of tokens are int32 [B, length]."""
+  padded = {}
+  for name in rows[0]._fields:
+    values = [getattr(row, name) for row in rows]
+    is_of_tokens = name in packing.PackedIds._fields
+    width = length if is_of_tokens else max(map(len, values))
+    padded[name] = np.zeros([len(rows), width], np.int32)
+    for index, row_values in enumerate(values):
+      padded[name][index, : len(row_values)] = row_values
+  return padded
 
 
 def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:

@@ -3,6 +3,7 @@
 Only here is onnxruntime imported; TensorFlow is not needed.
 """
 
+from collections.abc import Mapping
 from concurrent import futures
 import os
 
@@ -62,12 +63,9 @@ class Engine:
     self._options = onnxruntime.RunOptions()
     self._options.only_execute_path_to_fetches = True
 
-  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    return dict(zip(self._names, self._call(self._names, ids), strict=True))
+  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    found = self._session.run(self._names, inputs, self._options)
+    return dict(zip(self._names, found, strict=True))
 
-  def attend(self, *ids: np.ndarray) -> np.ndarray:
-    return np.stack(self._call(self._maps, ids), 1)
-
-  def _call(self, names, ids):
-    feeds = dict(zip(export_card.IDS, ids, strict=True))
-    return self._session.run(names, feeds, self._options)
+  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.stack(self._session.run(self._maps, inputs, self._options), 1)

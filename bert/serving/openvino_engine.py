@@ -1,5 +1,6 @@
 """Computes the outputs of model.onnx with OpenVINO, from the ids of tokens."""
 
+from collections.abc import Mapping
 import functools
 import os
 
@@ -16,7 +17,7 @@ class Engine:
   """An `exported_model.Engine`; a ValueError if the export cannot be run.
 
   It computes in bfloat16 if the processor has that and the outputs for the
-  probes, ids of [1, S], stay close to float32's; `name` says so.
+  probes, inputs of [1, S], stay close to float32's; `name` says so.
   """
 
   def __init__(self, folder: str, card: export_card.Card, threads: int, probes):
@@ -35,7 +36,7 @@ class Engine:
     known = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     if "BF16" in known and processor.multiplies_bfloat16():
       fast = self._compile("bf16")
-      worst = _compare([(fast(*ids), self.run(*ids)) for ids in probes])
+      worst = _compare([(fast(ids), self.run(ids)) for ids in probes])
       if is_close := worst <= _MOST_DIFFERENCE:  # Not if it is NaN.
         self.run = fast
       kind = "bfloat16" if is_close else "float32; bfloat16"
@@ -54,9 +55,9 @@ class Engine:
     config = {"INFERENCE_PRECISION_HINT": precision, **self._config}
     compiled = self._core.compile_model(model, "CPU", config)
 
-    def infer(*ids):
+    def infer(inputs):
       request = compiled.create_infer_request()  # As several threads need.
-      found = request.infer(dict(zip(export_card.IDS, ids, strict=True)))
+      found = request.infer(dict(inputs))
       return {name: np.array(found[i]) for i, name in enumerate(nodes)}
 
     return infer
@@ -65,8 +66,8 @@ class Engine:
   def _attend(self):
     return self._compile("f32", attends=True)
 
-  def attend(self, *ids: np.ndarray) -> np.ndarray:
-    return np.stack(list(self._attend(*ids).values()), 1)
+  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    return np.stack(list(self._attend(inputs).values()), 1)
 
 
 def _compare(pairs):

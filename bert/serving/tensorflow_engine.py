@@ -1,12 +1,12 @@
 """Computes the outputs of a SavedModel, from the ids of tokens."""
 
+from collections.abc import Mapping
 import contextlib
 
 import numpy as np
 import tensorflow as tf
 
 from bert.data import imports
-from bert.serving import export_card
 
 # It has operations of the graph with a tokenizer.
 imports.load("tensorflow_text", "--format=saved_model")
@@ -28,19 +28,21 @@ class Engine:
     try:
       # Without a reference to the model its variables would be deleted.
       self.model = tf.saved_model.load(folder)
-      one = np.array([[1, 1]], np.int32)
-      self.run(one, one, 0 * one)  # The first call optimizes the graph.
+      # The first call optimizes the graph: of two tokens, all of them padding
+      # but the mask.
+      [_, inputs] = self.model.signatures["ids"].structured_input_signature
+      self.run({n: np.full([1, 2], n == "input_mask") for n in inputs})
     except _FAULTS as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None
 
-  def run(self, *ids: np.ndarray) -> dict[str, np.ndarray]:
-    return self._call("ids", ids)
+  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return self._call("ids", inputs)
 
-  def attend(self, *ids: np.ndarray) -> np.ndarray:
-    return self._call("attention", ids)["attention"]
+  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    return self._call("attention", inputs)["attention"]
 
-  def _call(self, name, ids):
-    tensors = dict(zip(export_card.IDS, map(tf.constant, ids), strict=True))
+  def _call(self, name, inputs):
+    tensors = {key: tf.constant(x, tf.int32) for key, x in inputs.items()}
     outputs = self.model.signatures[name](**tensors)
     return {key: value.numpy() for key, value in outputs.items()}

@@ -26,6 +26,7 @@ class FeatureTaggerModel(heads.HeadModel):
   """
 
   scores_tokens = True
+  recorded = {"feature_layers": (list,), "lstm_size": (range(1, 10**4),)}
 
   def __init__(
     self,
@@ -63,6 +64,20 @@ class FeatureTaggerModel(heads.HeadModel):
       "dropout_rate": self.dropout_rate,
     }
     return super().get_config() | own
+
+  @classmethod
+  def from_training(cls, config, num_labels, settings):
+    layers, mixed = read_feature_layers(
+      list(map(str, settings["feature_layers"])), config.num_hidden_layers
+    )
+    return cls(
+      config,
+      num_labels,
+      "float32",
+      layers=layers,
+      mixed=mixed,
+      lstm_size=settings["lstm_size"],
+    )
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)

@@ -85,7 +85,7 @@ def open_session(tmp_path):
     names = [output.name for output in session.get_outputs()]
 
     def run(inputs):
-      feeds = dict(zip(signatures.IDS, inputs, strict=True))
+      feeds = dict(zip(heads.HeadModel.input_names, inputs, strict=True))
       return dict(zip(names, session.run(names, feeds), strict=True))
 
     return run
@@ -189,8 +189,9 @@ def test_other_guesses_do_not_pass_as_the_same(make_graph):
   graph = make_graph("fill_mask", model, top_k=3)
 
   def change(names, places):
-    def run(*ids):
-      found = {k: x.numpy() for k, x in graph.compute(*ids).items()}
+    def run(inputs):
+      computed = graph.compute(*inputs.values())
+      found = {k: x.numpy() for k, x in computed.items()}
       for name in names:
         found[name] = found[name][..., places]
       return found
@@ -217,7 +218,7 @@ def test_large_constants_are_not_copied_to_be_written(tmp_path):
   assert tracemalloc.get_traced_memory()[1] < table.nbytes / 2
   tracemalloc.stop()
   session = onnxruntime.InferenceSession(path)
-  ids = dict.fromkeys(signatures.IDS, np.zeros([1, 1], np.int32))
+  ids = dict.fromkeys(heads.HeadModel.input_names, np.zeros([1, 1], np.int32))
   assert np.array_equal(session.run(["x"], ids)[0], table + 1)
 
 
@@ -270,7 +271,9 @@ def test_int8_answers_are_the_same_without_vnni(make_graph, tmp_path):
   graph = make_graph("single_label", heads.ClassifierModel(make_config(), 3))
   model, batch = str(tmp_path / "model.onnx"), str(tmp_path / "batch.npz")
   onnx_graph.build(graph, quantizes=True).save(model)
-  np.savez(batch, **dict(zip(signatures.IDS, make_inputs(), strict=True)))
+  np.savez(
+    batch, **dict(zip(heads.HeadModel.input_names, make_inputs(), strict=True))
+  )
   found = []
   for emulator in ([], ["qemu-x86_64", "-cpu", "Haswell"]):
     path = str(tmp_path / f"{len(emulator)}.npy")

@@ -32,7 +32,7 @@ def save(vocab_file, tmp_path):
     trained = trained_models.TrainedModel(
       kind, CONFIG, model, True, prediction=prediction, **fields
     )
-    signatures.save(signatures.Graph(trained, vocab_file), str(tmp_path))
+    signatures.save(str(tmp_path), signatures.Graph(trained, vocab_file))
     loaded = tf.saved_model.load(str(tmp_path))
 
     def call(name, *values):

@@ -8,7 +8,10 @@ import tensorflow as tf
 
 from bert.serving import tensorflow_engine
 
-IDS = [np.full([1, 2], value, np.int32) for value in (3, 1, 0)]
+IDS = {
+  name: np.full([1, 2], value, np.int32)
+  for name, value in (("input_ids", 3), ("input_mask", 1), ("segment_ids", 0))
+}
 
 
 def save(folder, value):
@@ -40,8 +43,8 @@ def test_two_models_with_the_same_names(folder):
   one, two = (
     tensorflow_engine.Engine(str(folder / name)) for name in ("one", "two")
   )
-  assert one.run(*IDS)["total"].tolist() == [15.5, 3.0]
-  assert two.run(*IDS)["total"].tolist() == [21.5, 3.0]
+  assert one.run(IDS)["total"].tolist() == [15.5, 3.0]
+  assert two.run(IDS)["total"].tolist() == [21.5, 3.0]
 
 
 @pytest.mark.parametrize(

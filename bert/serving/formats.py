@@ -1,0 +1,78 @@
+"""The formats of exports: one row says all that differs between them."""
+
+from collections.abc import Callable, Mapping
+import types
+from typing import Any, NamedTuple
+
+from bert.data import imports
+from bert.serving import export_card
+
+
+def _open_tensorflow(folder, card, threads, probes):
+  imports.import_tensorflow()  # It takes seconds.
+  from bert.serving import tensorflow_engine
+
+  return tensorflow_engine.Engine(folder, threads)
+
+
+def _open_onnxruntime(folder, card, threads, probes):
+  imports.load("onnxruntime", "--format=onnx")
+  from bert.serving import onnx_engine
+
+  return onnx_engine.Engine(folder, card, threads)
+
+
+def _open_openvino(folder, card, threads, probes):
+  imports.load("openvino", "--engine=openvino")
+  from bert.serving import openvino_engine
+
+  return openvino_engine.Engine(folder, card, threads, probes)
+
+
+class Format(NamedTuple):
+  """How a model is written and run.
+
+  Attributes:
+    help: what --format says of it.
+    writer: the module of `bert.export` with `save`, which writes a model's
+      functions to a folder, and `load`, which reads them to compare; imported
+      when it is needed, as it takes TensorFlow.
+    packages: what is needed to write it, besides requirements.txt.
+    hashed: its files, whose SHA-256 export.json holds.
+    takes_int8: whether --quantize=int8 can write it.
+    has_one_shape: whether it takes inputs of [1, --max_seq_length] alone.
+    engines: by the names of --engine, what opens an `exported_model.Engine` of
+      a folder, its card, a number of threads and probes. The first one is the
+      default; without any, predict.py cannot run the format.
+  """
+
+  help: str
+  writer: str
+  packages: tuple[str, ...] = ()
+  hashed: tuple[str, ...] = ()
+  takes_int8: bool = False
+  has_one_shape: bool = False
+  engines: Mapping[str, Callable[..., Any]] = types.MappingProxyType({})
+
+
+FORMATS = {
+  "saved_model": Format(
+    help="for TensorFlow Serving and predict.py",
+    writer="bert.export.signatures",
+    engines={"tensorflow": _open_tensorflow},
+  ),
+  "onnx": Format(
+    help="for predict.py without TensorFlow, the fastest on CPUs; Transformers "
+    "only",
+    writer="bert.export.onnx_graph",
+    packages=("onnx", "onnxruntime"),
+    hashed=(export_card.ONNX_FILE, export_card.ONNX_DATA_FILE),
+    takes_int8=True,
+    engines={"onnxruntime": _open_onnxruntime, "openvino": _open_openvino},
+  ),
+  "litert": Format(
+    help="takes one input of --max_seq_length at a time",
+    writer="bert.export.litert",
+    has_one_shape=True,
+  ),
+}
