@@ -221,7 +221,7 @@ def write_lines(path: str, lines: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def open_lines(path: str | None) -> Iterator[Callable[[str], None]]:
+def open_lines(path: str | None) -> Iterator[Callable[[str], object]]:
   """Gives a function that writes lines of UTF-8, whole or not at all.
 
   Without a path it writes to the standard output, line by line; the program

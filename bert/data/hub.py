@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import re
+from typing import Any
 
 from bert.data import file_search, files, imports, label_files, text_vectors
 
@@ -56,13 +57,13 @@ def find(path: str, flag: str = "") -> str:
   if not match or files.exists(path) or files.exists(f"{path}.index"):
     return path
   imports.load("huggingface_hub", f"{path}, which is no folder here")
-  from huggingface_hub import errors  # Slow.
+  import httpx2  # The client's own client; slow.
 
   logging.getLogger("httpx2").setLevel(logging.WARNING)  # Else absl shows it.
   try:
     return _fetch(*match.groups())
   # The client asserts that an answer names the commit of a revision.
-  except (OSError, errors.HTTPError, ValueError, AssertionError) as error:
+  except (OSError, httpx2.HTTPError, ValueError, AssertionError) as error:
     fault = _describe(error, path, match[1])
     raise ValueError(f"{flag}{path}: {fault}") from None
 
@@ -73,7 +74,7 @@ def _fetch(repository: str, revision: str | None) -> str:
   from huggingface_hub import utils
 
   # Nothing is shown of what is in the cache, and nothing in log files.
-  bar = functools.partial(utils.tqdm, delay=1, disable=None)
+  bar: Any = functools.partial(utils.tqdm, delay=1, disable=None)
   fetch = functools.partial(
     huggingface_hub.snapshot_download, repository, tqdm_class=bar
   )
@@ -107,7 +108,7 @@ def _check_hashes(folder: str, patterns: Sequence[str]) -> bool:
     for name in names
   ]
   # The client matches with this function, too: a star differs from a glob's.
-  found = list(utils.filter_repo_objects(paths, allow_patterns=patterns))
+  found = list(utils.filter_repo_objects(paths, allow_patterns=list(patterns)))
   for name in found:
     _check_hash(folder, name)
   return bool(found)

@@ -7,7 +7,7 @@ Labels stand one a line, in the order of the outputs of a head. Thresholds are
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import math
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert.data import files, progress, tables
 
@@ -120,7 +120,7 @@ def read_thresholds(
     content = files.read_json(path)
     found = content.get("thresholds")
     found = found if isinstance(found, dict) else {}
-    values = [found.get(name) for name in names]
+    values: list[Any] = [found.get(name) for name in names]
     # A bool is no number, and nothing exceeds NaN.
     if not all(type(v) in (int, float) and not math.isnan(v) for v in values):
       raise ValueError(

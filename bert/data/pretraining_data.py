@@ -142,7 +142,7 @@ def make_vocabulary(
 ) -> Vocabulary:
   """Encodes a `FullTokenizer`'s ids and looks up the special tokens."""
   vocab, is_inner = tokenizer.vocab, tokenizer.continues_word
-  special = ["[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+  special = ("[CLS]", "[SEP]", "[MASK]", "[UNK]")
   missing = [token for token in special if token not in vocab]
   if missing:
     raise ValueError(
@@ -151,10 +151,14 @@ def make_vocabulary(
     )
   encoded = {i: encode_id(i) for i in vocab.values()}
   return Vocabulary(
-    functools.partial(_tokenize, tokenizer.encode, encoded),  # It has a pickle.
-    *(encoded[vocab[token]] for token in special),
-    list(encoded.values()),
-    frozenset(encoded[i] for t, i in vocab.items() if is_inner(t)),
+    # A partial can be pickled for other processes, a lambda cannot.
+    functools.partial(_tokenize, tokenizer.encode, encoded),
+    cls=encoded[vocab["[CLS]"]],
+    sep=encoded[vocab["[SEP]"]],
+    mask=encoded[vocab["[MASK]"]],
+    unknown=encoded[vocab["[UNK]"]],
+    tokens=list(encoded.values()),
+    inner=frozenset(encoded[i] for t, i in vocab.items() if is_inner(t)),
   )
 
 

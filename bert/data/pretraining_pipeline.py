@@ -22,6 +22,7 @@ logging.disable(logging.WARNING)
 try:
   import apache_beam as beam
   from apache_beam.io import filesystem, filesystems, tfrecordio
+  from apache_beam.metrics import metric
   from apache_beam.options import pipeline_options
   from apache_beam.runners import runner as runners
   from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -101,12 +102,12 @@ def _make_records(task, make_block) -> list[bytes]:
   made = make_block(task)
   counts = {**made.statistics._asdict(), "records": len(made.records)}
   for name, count in counts.items():
-    beam.metrics.Metrics.counter(_COUNTERS, name).inc(count)
+    metric.Metrics.counter(_COUNTERS, name).inc(count)
   return made.records
 
 
 def _read_counters(result, settings) -> tuple[pretraining_data.Statistics, int]:
-  of_ours = beam.metrics.MetricsFilter().with_namespace(_COUNTERS)
+  of_ours = metric.MetricsFilter().with_namespace(_COUNTERS)
   counters = result.metrics().query(of_ours)["counters"]
   counts = {c.key.metric.name: c.result or 0 for c in counters}
   records = counts.pop("records", 0)

@@ -102,7 +102,7 @@ def unframe_record(frame: bytes) -> bytes:
 @contextlib.contextmanager
 def open_shards(
   paths: Sequence[str], compress: bool = False
-) -> Iterator[Callable[[bytes], None]]:
+) -> Iterator[Callable[[bytes], object]]:
   """Opens TFRecord files; yields a function that writes to them in turn."""
   shards: list[BinaryIO] = []
   with contextlib.ExitStack() as stack:

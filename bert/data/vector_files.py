@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import types
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 import zipfile
 import zlib
 
@@ -111,7 +111,7 @@ def _open_npz(path: str, layers: Sequence[int]) -> Iterator[Write]:
       np.savez(_append_only(output), **arrays)
 
 
-def _append_only(file: BinaryIO) -> types.SimpleNamespace:
+def _append_only(file: BinaryIO) -> Any:
   """Returns a file without `seek` and `tell`, which remote files lack."""
 
   def write(data):
