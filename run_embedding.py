@@ -9,7 +9,8 @@ import dataclasses
 
 from bert.cli import program, shared_flags
 from bert.data import remote
-from bert.tasks import classification, classification_tasks, retrieval_scores
+from bert.report import retrieval_scores
+from bert.tasks import classification, classification_tasks
 
 _task = program.group("Task")
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")

@@ -45,7 +45,8 @@ import tensorflow as tf
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning
 from bert.inputs import feature_files
-from bert.tasks import metrics, multiple_choice_data
+from bert.report import metrics
+from bert.tasks import multiple_choice_data
 
 _NEVER = -1e9  # Far below any logit.
 

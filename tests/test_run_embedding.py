@@ -10,7 +10,8 @@ import tensorflow as tf
 
 import bert
 from bert import run_classifier, run_embedding
-from bert.tasks import embedding_data, metrics
+from bert.report import metrics
+from bert.tasks import embedding_data
 from bert.weights import checkpoints
 import paths
 import program_flags

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert.cli import program, shared_flags
 from bert.data import files, progress
-from bert.tasks import charts, plots
+from bert.report import charts, plots
 from bert.training import reporting
 
 # What answers without a model get: a name and a score, by the curve beside it.

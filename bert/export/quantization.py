@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import files
+from bert.report import metrics
 from bert.serving import answers, exported_model
 from bert.tasks import (
   classification,
   classification_tasks,
-  metrics,
   multiple_choice,
   squad,
   squad_features,

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from bert.data import files, label_files, record_writer, tables
 from bert.inputs import feature_files, held_out
-from bert.tasks import classification, classification_results, retrieval_scores
+from bert.report import retrieval_scores
+from bert.tasks import classification, classification_results
 
 
 @dataclasses.dataclass(frozen=True)

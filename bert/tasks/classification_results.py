@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import label_files, progress
-from bert.tasks import charts, classification, metrics, plots, retrieval_scores
+from bert.report import charts, metrics, plots, retrieval_scores
+from bert.tasks import classification
 
 _F1S = ("micro_f1", "macro_f1")
 _METRICS = {

@@ -11,7 +11,8 @@ import re
 from typing import Any, NamedTuple
 
 from bert.data import file_search, files, path_checks, tables
-from bert.tasks import classification, retrieval_scores
+from bert.report import retrieval_scores
+from bert.tasks import classification
 
 _ENTAILMENT = ("contradiction", "entailment", "neutral")
 _ENTAILED = ("entailment", "not_entailment")

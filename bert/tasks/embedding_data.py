@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert.data import record_writer, tables
 from bert.inputs import feature_files, held_out
-from bert.tasks import metrics, retrieval_scores
+from bert.report import metrics, retrieval_scores
 
 _PAIR_METRICS = ("spearman", "pearson")
 _PARTNERS = 20  # How many of either kind are drawn for a text.

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from bert.data import record_writer, tables
 from bert.inputs import feature_files, held_out
-from bert.tasks import metrics, multiple_choice, plots
+from bert.report import metrics, plots
+from bert.tasks import multiple_choice
 
 # Takes kind, path, settings and the most examples to train on.
 find_set = functools.partial(

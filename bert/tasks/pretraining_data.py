@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert import modeling
 from bert.data import file_search, pretraining_data
 from bert.inputs import dynamic_masking, records, training_input
-from bert.tasks import charts, metrics, plots
+from bert.report import charts, metrics, plots
 from bert.training import prediction
 from bert.vocabularies import vocabulary_table
 

@@ -14,14 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import atomic, files, label_files, progress
-from bert.tasks import (
-  metrics,
-  plots,
-  squad,
-  squad_answers,
-  squad_features,
-  squad_metrics,
-)
+from bert.report import metrics, plots
+from bert.tasks import squad, squad_answers, squad_features, squad_metrics
 
 _THRESHOLD = "null_score_diff_threshold"
 _QUESTION_WORDS = re.compile(

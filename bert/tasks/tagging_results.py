@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.tasks import metrics, plots, tagging, tagging_schemes
+from bert.report import metrics, plots
+from bert.tasks import tagging, tagging_schemes
 
 
 def metric_names(scheme: str) -> tuple[str, ...]:

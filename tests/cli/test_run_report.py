@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert.cli import run_report, shared_flags
-from bert.tasks import metrics, plots
+from bert.report import metrics, plots
 from bert.training import reporting
 import browser
 

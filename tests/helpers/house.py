@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A file imports its own folder and those to the right of it.
 ORDER = ["contrib", "programs", "cli", "export", "tasks", "training", "inputs"]
 ORDER += ["convert", "weights", "heads", "encoders", "vocabularies", "nouns"]
-ORDER += ["data"]
+ORDER += ["report", "data"]
 NOUNS = ("modeling", "tokenization", "optimization")
 # Programs of the root that are made of contrib/.
 CONTRIB_PROGRAMS = ("run_multitask",)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from bert.tasks import charts, metrics, plots
+from bert.report import charts, metrics, plots
 
 
 def places(svg):

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bert.tasks import metrics, plots
+from bert.report import metrics, plots
 
 # Three labels, of which the fourth never occurs:
 #   a is predicted 4 times, 2 of them right, and true 3 times;

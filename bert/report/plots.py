@@ -13,7 +13,7 @@ import unicodedata
 
 import numpy as np
 
-from bert.tasks import charts, metrics
+from bert.report import charts, metrics
 
 _LONGEST_TEXT = 400  # Characters.
 _MOST_LABELS = 50  # In a table.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bert.tasks import retrieval_scores
+from bert.report import retrieval_scores
 
 
 def make(ranks, relevance=None):

@@ -1,0 +1,1 @@
+"""Scores in numpy, and the tables, charts and page that show them."""
