@@ -11,6 +11,17 @@ from bert.tasks import (
   classification_tasks,
 )
 
+# Flags of --task_name=file alone: a benchmark says these things itself.
+_FILE_FLAGS = {
+  "train_file",
+  "eval_file",
+  "predict_file",
+  "problem",
+  "label_separator",
+  "query_column",
+  *shared_flags.TableSettings.flags_by_name(),
+}
+
 
 def read(settings: Any) -> classification.ClassificationTask:
   """Makes the task of the flags, with the paths of its files; checks both."""
@@ -70,16 +81,14 @@ def find(settings: Any) -> classification.ClassificationTask:
   )
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  names = ("train_file", "eval_file", "predict_file", "problem")
-  names += ("label_separator", "query_column")
-  for name in (*names, *shared_flags.TableSettings.flags_by_name()):
-    # A problem may be that of the weights.
-    known = (getattr(type(settings), name), getattr(task, name, None))
-    if getattr(settings, name) not in known:
-      raise ValueError(
-        f"--{name}: --task_name=file takes it; the files of {task.name} are "
-        "those of --data_dir, in columns of their own"
-      )
+  unread = settings.given & _FILE_FLAGS
+  if settings.problem == task.problem:
+    unread -= {"problem"}
+  if unread:
+    raise ValueError(
+      f"--{min(unread)}: --task_name=file takes it; the files of {task.name} "
+      "are those of --data_dir, in columns of their own"
+    )
   return classification_tasks.task_in_folder(task, settings.data_dir)
 
 

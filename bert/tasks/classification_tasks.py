@@ -5,101 +5,129 @@ read as the original program read them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+import functools
 import itertools
 import os
 import re
-from typing import Any, NamedTuple
+import types
+from typing import NamedTuple
 
 from bert.data import file_search, files, path_checks, tables
 from bert.report import retrieval_scores
 from bert.tasks import classification
 
-_ENTAILMENT = ("contradiction", "entailment", "neutral")
-_ENTAILED = ("entailment", "not_entailment")
+# Labels by what the files of a task have in their place.
+_ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
+_DUPLICATE = {"0": "not_duplicate", "1": "duplicate"}
+_ENTAILED = {name: name for name in ("entailment", "not_entailment")}
+_ENTAILMENT = {n: n for n in ("contradiction", "entailment", "neutral")}
+_ENTAILS = {"0": "not_entailment", "1": "entailment"}
+_EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
+_POSITIVE = {"0": "negative", "1": "positive"}
+# The first score of a task selects the best checkpoint.
 _ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
 _MATTHEWS = ("matthews_correlation", "accuracy")
 _CORRELATIONS = ("corr", "pearson", "spearman")
-# The rows of GLUE and XNLI have further columns, not always the same number.
-_PAIRS = classification.Table(
-  "dev.tsv",
-  "sentence1",
-  "sentence2",
-  "label",
-  header=True,
-  allows_long_rows=True,
+_PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("question1", "question2")
+
+# Rows may have further columns, not always the same number.
+_table = functools.partial(
+  classification.Table, header=True, allows_long_rows=True
 )
-_SENTENCES = _PAIRS._replace(text="sentence", text_pair=None)
-_COLA = _SENTENCES._replace(text=3, label=1, header=False)
-_MRPC = _PAIRS._replace(text=3, text_pair=4, label=0)
-_QNLI = _PAIRS._replace(text="question", text_pair="sentence")
-_QQP = _PAIRS._replace(
-  text="question1", text_pair="question2", label="is_duplicate"
-)
-_MNLI = _PAIRS._replace(text=8, text_pair=9, label=-1, id=0)
 
 
-def _name_labels(table, *names) -> classification.Table:
-  """Names the labels that a file of GLUE has as 0 and 1."""
-  return table._replace(renamed_labels=tuple(zip("01", names, strict=True)))
+class _Glue(NamedTuple):
+  """A task of GLUE; a column is a name, or a number from 0."""
+
+  name: str
+  metrics: tuple[str, ...]
+  labels: dict[str, str]
+  texts: tuple[tables.Column, ...]  # The columns of one text or two.
+  label: tables.Column | None
+  # Test files have ids and a header; the original took no labels from them.
+  test_id: tables.Column
+  test_texts: tuple[tables.Column, ...] = ()  # Default: `texts`.
+  header: bool = True  # Whether train.tsv and dev.tsv have one.
+  id: tables.Column | None = None
+  problem: str = "single_label"
+  skips_short_rows: bool = False  # Those of train.tsv alone.
+  # Names of sets and their files; without the first, there is no train.tsv.
+  dev: Mapping[str, str] = types.MappingProxyType({"dev": "dev.tsv"})
+  test: Mapping[str, str] = types.MappingProxyType({"test": "test.tsv"})
+  submissions: tuple[str, ...] = ()  # What GLUE's server calls test sets.
+
+  def make(self) -> classification.ClassificationTask:
+    """Makes the task; its files are not in a folder yet."""
+    table = _table(
+      "train.tsv",
+      *(*self.texts, None)[:2],
+      label=self.label,
+      id=self.id,
+      header=self.header,
+      renamed_labels=tuple(x for x in self.labels.items() if x[0] != x[1]),
+    )
+    text, *_ = self.test_texts or self.texts
+    test = table._replace(text=text, label=None, id=self.test_id, header=True)
+    train = table._replace(skips_short_rows=self.skips_short_rows)
+    return classification.ClassificationTask(
+      name=self.name.lower(),
+      labels=tuple(self.labels.values()),
+      problem=self.problem,
+      train=(train,) if self.dev else (),
+      dev=tuple((n, table._replace(path=p)) for n, p in self.dev.items()),
+      test=tuple((n, test._replace(path=p)) for n, p in self.test.items()),
+      metrics=self.metrics,
+      submissions=self.submissions or (f"{self.name}.tsv",),
+    )
 
 
-_COLA = _name_labels(_COLA, "unacceptable", "acceptable")
-_SST = _name_labels(_SENTENCES, "negative", "positive")
-_MRPC = _name_labels(_MRPC, "not_equivalent", "equivalent")
-_QQP = _name_labels(_QQP, "not_duplicate", "duplicate")
-_WNLI = _name_labels(_PAIRS, "not_entailment", "entailment")
-
-
-def _task(
-  name: str,
-  labels: tuple[str, ...],
-  metrics: tuple[str, ...],
-  dev: classification.Table = _PAIRS,
-  skips_short_rows: bool = False,
-  **of_test: Any,
-) -> classification.ClassificationTask:
-  """Makes a task of GLUE; its test set has no labels, but ids."""
-  labels = labels or tuple(label for _, label in dev.renamed_labels)
-  train = dev._replace(path="train.tsv", skips_short_rows=skips_short_rows)
-  of_test = {"path": "test.tsv", "id": "index", "label": None, **of_test}
-  return classification.ClassificationTask(
-    name=name.lower(),
-    labels=labels,
-    problem="single_label" if labels else "regression",
-    train=(train,),
-    dev=(("dev", dev),),
-    test=(("test", dev._replace(**of_test)),),
-    metrics=metrics,
-    submissions=(f"{name}.tsv",),
-  )
-
-
-# The columns of CoLA, MRPC, MNLI and XNLI are the original's, by number. It
-# took no labels from test files, even if there were some, nor do we.
+# The columns of CoLA, MRPC and MNLI are the original's, by number.
 _GLUE = (
-  _task("CoLA", (), _MATTHEWS, _COLA, text=1, id=0, header=True),
-  _task("SST-2", (), _ACCURACY, _SST),
-  _task("MRPC", (), _F1, _MRPC, id=0),
-  _task("STS-B", (), _CORRELATIONS, _PAIRS._replace(label="score")),
+  _Glue(
+    "CoLA", _MATTHEWS, _ACCEPTABLE, (3,), 1, 0, test_texts=(1,), header=False
+  ),
+  _Glue("SST-2", _ACCURACY, _POSITIVE, ("sentence",), "label", "index"),
+  _Glue("MRPC", _F1, _EQUIVALENT, (3, 4), 0, 0),
+  _Glue(
+    "STS-B", _CORRELATIONS, {}, _PAIR, "score", "index", problem="regression"
+  ),
   # The official train.tsv has a few broken rows.
-  _task("QQP", (), _F1, _QQP, skips_short_rows=True, id="id"),
-  _task("MNLI", _ENTAILMENT, _ACCURACY, _MNLI)._replace(
-    dev=tuple(
-      (name, _MNLI._replace(path=f"dev_{name}.tsv"))
-      for name in ("matched", "mismatched")
-    ),
-    test=tuple(
-      (name, _MNLI._replace(path=f"test_{name}.tsv", label=None))
-      for name in ("matched", "mismatched")
-    ),
+  _Glue(
+    "QQP",
+    _F1,
+    _DUPLICATE,
+    _QUESTIONS,
+    "is_duplicate",
+    "id",
+    skips_short_rows=True,
+  ),
+  _Glue(
+    "MNLI",
+    _ACCURACY,
+    _ENTAILMENT,
+    (8, 9),
+    -1,
+    0,
+    id=0,
+    dev={"matched": "dev_matched.tsv", "mismatched": "dev_mismatched.tsv"},
+    test={"matched": "test_matched.tsv", "mismatched": "test_mismatched.tsv"},
     submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
   ),
-  _task("QNLI", _ENTAILED, _ACCURACY, _QNLI),
-  _task("RTE", _ENTAILED, _ACCURACY),
-  _task("WNLI", (), _ACCURACY, _WNLI),
-  _task(
-    "AX", _ENTAILMENT, ("matthews_correlation",), path="diagnostic.tsv"
-  )._replace(train=(), dev=()),
+  _Glue(
+    "QNLI", _ACCURACY, _ENTAILED, ("question", "sentence"), "label", "index"
+  ),
+  _Glue("RTE", _ACCURACY, _ENTAILED, _PAIR, "label", "index"),
+  _Glue("WNLI", _ACCURACY, _ENTAILS, _PAIR, "label", "index"),
+  _Glue(
+    "AX",
+    ("matthews_correlation",),
+    _ENTAILMENT,
+    _PAIR,
+    label="label",
+    test_id="index",
+    dev={},
+    test={"test": "diagnostic.tsv"},
+  ),
 )
 
 
@@ -109,27 +137,31 @@ def xnli_task(
   """Makes the XNLI task of some of its languages, by their codes.
 
   It trains on the translations of MNLI, one after the other, and reads labels
-  of the test set if it has them.
+  of the test set if it has them. The columns are the original's, by number.
   """
   languages = tuple(filter(None, map(str.strip, languages)))
   if not languages:
     raise ValueError("--xnli_language: expected a code such as zh, or several")
   renamed = (("contradictory", "contradiction"),)
-  train = _PAIRS._replace(text=0, text_pair=1, label=2, renamed_labels=renamed)
-  dev = _PAIRS._replace(text=6, text_pair=7, label=1, group=0, groups=languages)
+  train = _table("", 0, 1, 2, renamed_labels=renamed)
+  dev = _table("xnli.dev.tsv", 6, 7, 1, group=0, groups=languages)
   test = dev._replace(path="xnli.test.tsv", label_required=False)
-  return _task("XNLI", _ENTAILMENT, _ACCURACY)._replace(
+  return classification.ClassificationTask(
+    name="xnli",
+    labels=tuple(_ENTAILMENT),
+    problem="single_label",
     train=tuple(
       train._replace(path=f"multinli/multinli.train.{language}.tsv")
       for language in languages
     ),
-    dev=(("dev", dev._replace(path="xnli.dev.tsv")),),
+    dev=(("dev", dev),),
     test=(("test", test),),
-    submissions=(),
+    metrics=_ACCURACY,
   )
 
 
-TASKS = {task.name: task for task in (*_GLUE, xnli_task())}
+TASKS = {row.name.lower(): row.make() for row in _GLUE}
+TASKS["xnli"] = xnli_task()
 
 
 def find_task(
@@ -266,36 +298,25 @@ def file_task(
   With a teacher, a label to train on may be missing; for `skips_unlabelled`,
   see `classification.Table`.
   """
-  sets, metrics = {}, _METRICS[problem]
+  metrics = _METRICS[problem]
   if columns.query is not None:
     if problem == "multi_label":
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
+
+  sets = {}
   given = {"train": train_file, "eval": eval_file, "predict": predict_file}
-  for kind, path in given.items():
-    names = file_search.SPLITS[kind]
-    if path:
-      path_checks.check(f"{kind}_file", "file", path)
-    elif data_dir:
-      path = file_search.find_one(data_dir, names, _ENDINGS)
-    if path:
-      is_required = kind != "predict"
-      table = find_table(path, columns, header, label_required=is_required)
-      table = table._replace(
-        skips_unlabelled=skips_unlabelled,
-        empty_is_label=problem == "multi_label",
-      )
-      if has_teacher and kind == "train" and problem != "multi_label":
-        table = table._replace(label_required=bool(skips_unlabelled))
-      sets[kind] = ((names[0], table),)
-  if not sets:
-    names = ", ".join(itertools.chain(*file_search.SPLITS.values()))
-    missing = file_search.describe_missing(data_dir or "")
-    raise ValueError(
-      f"--data_dir={data_dir or ''}: no file of {names} there; expected"
-      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
-      f" without .gz or .xz after it; {missing}"
+  for kind, path in _find_files(data_dir, given).items():
+    is_required = kind != "predict"
+    table = find_table(path, columns, header, is_required)
+    if kind == "train" and has_teacher and problem != "multi_label":
+      is_required = bool(skips_unlabelled)  # The teacher labels the rest.
+    table = table._replace(
+      label_required=is_required,
+      skips_unlabelled=skips_unlabelled,
+      empty_is_label=problem == "multi_label",
     )
+    sets[kind] = ((file_search.SPLITS[kind][0], table),)
   return classification.ClassificationTask(
     name="file",
     labels=(),
@@ -305,6 +326,29 @@ def file_task(
     test=sets.get("predict", ()),
     metrics=metrics,
   )
+
+
+def _find_files(
+  folder: str | None, given: Mapping[str, str | None]
+) -> dict[str, str]:
+  """Returns the files that are given or in a folder: at least one, by kind."""
+  found = {}
+  for kind, path in given.items():
+    if path:
+      path_checks.check(f"{kind}_file", "file", path)
+    elif folder:
+      path = file_search.find_one(folder, file_search.SPLITS[kind], _ENDINGS)
+    if path:
+      found[kind] = path
+  if not found:
+    names = ", ".join(itertools.chain(*file_search.SPLITS.values()))
+    there = file_search.describe_missing(folder or "")
+    raise ValueError(
+      f"--data_dir={folder or ''}: no file of {names} there; expected"
+      f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
+      f" without .gz or .xz after it; {there}"
+    )
+  return found
 
 
 def find_table(
@@ -326,24 +370,29 @@ def find_table(
   if not head:
     raise ValueError(f"{path}: holds no example")
   names = [name.strip() for name in head[0].cells]  # JSON Lines have keys.
-  is_json = isinstance(head[0].cells, dict)
   columns = Columns(*map(_read_column, columns))
+
+  is_json = isinstance(head[0].cells, dict)
   is_guessed = header is None and not is_json
   if is_guessed:
-    by_name = any(isinstance(column, str) for column in columns)
-    header = by_name or not set(names).isdisjoint(_DEFAULTS)
-  if len(names) == 1 and not (
-    is_json or header or label_required or columns.text_pair
-  ):
+    is_by_name = any(isinstance(column, str) for column in columns)
+    header = is_by_name or not set(names).isdisjoint(_DEFAULTS)
+  has_names = is_json or header
+
+  is_one_column = len(names) == 1 and not columns.text_pair
+  if is_one_column and not has_names and not label_required:
     columns = Columns(text=0)
   columns = _find_columns(path, columns, names, label_required)
   if is_guessed and not header and columns.label is not None:
     _refuse_header(head, columns.label)
   return classification.Table(
     path,
-    *columns[:-1],
-    header=None if is_json else header,
+    text=columns.text,
+    text_pair=columns.text_pair,
+    label=columns.label,
+    id=columns.id,
     group=columns.query,
+    header=None if is_json else header,
     label_required=label_required,
   )
 
@@ -357,31 +406,39 @@ def _read_column(column: tables.Column | None) -> tables.Column | None:
 
 def _find_columns(path, columns, names, label_required) -> Columns:
   """Returns the columns of a file, without those that it lacks and may."""
-  found, positions = {}, {}
+  may_lack, found = "id" if label_required else "label", {}
   for role, column in columns._asdict().items():
     if column is None and role in _DEFAULTS:
       column = role
     if isinstance(column, str) and column not in names:
-      if role != ("id" if label_required else "label"):
+      if role != may_lack:
         raise ValueError(
           f"{path}: no column {column!r}; pass --{role}_column, a name or a"
           f" number from 0; the first row is: {tables.list_names(names)}"
         )
       column = None
-    found[role] = positions[role] = column
-    if isinstance(column, str):
-      positions[role] = tables.find_column(names, column, path)
-    elif column is not None and column < 0:
-      positions[role] = column + len(names)
-  label = positions["label"]
-  is_text = label in (positions["text"], positions["text_pair"])
-  if label is not None and is_text and label_required:
+    found[role] = column
+
+  # A name and a number may mean the same column.
+  places = {
+    role: _find_position(path, column, names) for role, column in found.items()
+  }
+  label = places["label"]
+  is_text = label is not None and label in (places["text"], places["text_pair"])
+  if label_required and is_text:
     raise ValueError(
       f"{path}: column {found['label']!r} cannot be a text and the label"
     )
   if not label_required and (is_text or label not in range(len(names))):
     found["label"] = None
   return Columns(**found)
+
+
+def _find_position(path, column, names) -> int | None:
+  """Returns the number of a column, from 0; a number may count from the end."""
+  if isinstance(column, str):
+    return tables.find_column(names, column, path)
+  return column if column is None or column >= 0 else column + len(names)
 
 
 def _refuse_header(head: Sequence[tables.Row], label: int) -> None:
