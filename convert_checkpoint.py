@@ -12,17 +12,17 @@ TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 import dataclasses
 
-from bert.cli import model_folder, program, shared_flags
+from bert.cli import model_folder, program, shared_flags, typed_flags
 
 # Those of bert.convert.models.HEADS, which needs TensorFlow.
 HEADS = ("encoder", "pretraining", "masked_lm", "next_sentence", "classifier")
 HEADS += ("multiple_choice", "tagging", "question_answering")
-_flags = program.group("Flags")
-_changes = program.group("Changes")
+_flags = typed_flags.group("Flags")
+_changes = typed_flags.group("Changes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSettings(program.Settings):
+class ConversionSettings(typed_flags.Settings):
   """The settings of this program."""
 
   model: str | None = _flags(None, shared_flags.MODEL, path="model")

@@ -15,7 +15,7 @@ import functools
 import os
 import time
 
-from bert.cli import model_folder, pretraining, program
+from bert.cli import model_folder, pretraining, program, typed_flags
 from bert.data import (
   atomic,
   files,
@@ -33,7 +33,7 @@ _JOB_NUMBERS = (
   "AWS_BATCH_JOB_ARRAY_INDEX",
   "BATCH_TASK_INDEX",
 )
-_flags = program.group("Flags")
+_flags = typed_flags.group("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import os
 import time
 
 from bert import tokenization
-from bert.cli import program, shared_flags
+from bert.cli import program, shared_flags, typed_flags
 from bert.data import file_search, files, progress, text_files
 from bert.vocabularies import lost_letters, sentence_pieces
 
@@ -30,11 +30,11 @@ _MAX_WORDS = 500_000
 _LONGEST_WORD = 50
 _ITERATIONS = 3
 
-_flags = program.group("Flags")
+_flags = typed_flags.group("Flags")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabSettings(program.Settings):
+class VocabSettings(typed_flags.Settings):
   """The settings of this program."""
 
   input_file: str = _flags(

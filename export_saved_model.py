@@ -9,12 +9,18 @@ Lengths, strides and thresholds are those of the training; flags override them.
 import dataclasses
 import functools
 
-from bert.cli import model_folder, program, shared_flags, squad_settings
+from bert.cli import (
+  model_folder,
+  program,
+  shared_flags,
+  squad_settings,
+  typed_flags,
+)
 from bert.data import imports
 from bert.serving import formats
 
-_flags = program.group("Flags")
-_predictions = program.group("Predictions; by default as in the training")
+_flags = typed_flags.group("Flags")
+_predictions = typed_flags.group("Predictions; by default as in the training")
 _count = functools.partial(_predictions, None, least=1)
 # What an export of --quantize is compared with the model on.
 _COMPARISON_FLAGS = (

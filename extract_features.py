@@ -9,11 +9,11 @@ A text is a line; `a ||| b` is a pair.
 import dataclasses
 import re
 
-from bert.cli import model_folder, program, shared_flags
+from bert.cli import model_folder, program, shared_flags, typed_flags
 from bert.data import text_vectors, vector_files
 
-_data = program.group("Data")
-_output = program.group("Output")
+_data = typed_flags.group("Data")
+_output = typed_flags.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

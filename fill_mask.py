@@ -7,11 +7,11 @@ Without --text it reads --input_file, or else the standard input.
 
 import dataclasses
 
-from bert.cli import model_folder, program, shared_flags
+from bert.cli import model_folder, program, shared_flags, typed_flags
 from bert.data import files, progress
 
-_data = program.group("Data")
-_output = program.group("Output")
+_data = typed_flags.group("Data")
+_output = typed_flags.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from bert.cli import program
+from bert.cli import program, typed_flags
 from bert.data import file_search, files, imports
 from bert.serving import (
   answers,
@@ -29,14 +29,14 @@ from bert.serving import (
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
 _READ_AHEAD = 1024
-_flags = program.group("Flags")
-_lines = functools.partial(program.group("Flags"), needs="serve=false")
-_serving = program.group("With --serve")
+_flags = typed_flags.group("Flags")
+_lines = functools.partial(typed_flags.group("Flags"), needs="serve=false")
+_serving = typed_flags.group("With --serve")
 _server = functools.partial(_serving, needs="serve")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(program.Settings):
+class PredictSettings(typed_flags.Settings):
   """The settings of this program."""
 
   export_dir: str = _flags(

@@ -6,11 +6,11 @@
 
 import dataclasses
 
-from bert.cli import classifier_tasks, program, shared_flags
+from bert.cli import classifier_tasks, program, shared_flags, typed_flags
 from bert.tasks import classification, classification_tasks
 
-_data = program.group("Data")
-_task = program.group("Task")
+_data = typed_flags.group("Data")
+_task = typed_flags.group("Task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

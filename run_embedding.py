@@ -7,12 +7,12 @@
 
 import dataclasses
 
-from bert.cli import program, shared_flags
+from bert.cli import program, shared_flags, typed_flags
 from bert.data import remote
 from bert.report import retrieval_scores
 from bert.tasks import classification, classification_tasks
 
-_task = program.group("Task")
+_task = typed_flags.group("Task")
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 _PAIR_SCORES = ("spearman", "pearson")
 _METRICS = {  # By the objective.
@@ -56,19 +56,19 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     0.0, "The lowest score, or relevance, of a file.", needs=_OF_PAIRS
   )
   max_score: float = _task(5.0, "The highest one.", needs=_OF_PAIRS)
-  text_pair_column: str | None = program.narrow(
+  text_pair_column: str | None = typed_flags.narrow(
     shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
   )
-  id_column: str | None = program.narrow(
+  id_column: str | None = typed_flags.narrow(
     shared_flags.TableSettings, "id_column", *_OF_PAIRS
   )
-  predict_file: str | None = program.narrow(
+  predict_file: str | None = typed_flags.narrow(
     shared_flags.DataSettings, "predict_file", *_OF_PAIRS
   )
-  predict_batch_size: int = program.narrow(
+  predict_batch_size: int = typed_flags.narrow(
     shared_flags.FineTuningSettings, "predict_batch_size", *_OF_PAIRS
   )
-  eval_share: float = program.narrow(
+  eval_share: float = typed_flags.narrow(
     shared_flags.SplitSettings, "eval_share", *_SPLIT
   )
 

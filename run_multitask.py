@@ -6,11 +6,11 @@
 
 import dataclasses
 
-from bert.cli import program, shared_flags
+from bert.cli import program, shared_flags, typed_flags
 from bert.data import files, remote
 
-_data = program.group("Data")
-_training = program.group("Training")
+_data = typed_flags.group("Data")
+_training = typed_flags.group("Training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

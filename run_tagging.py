@@ -7,13 +7,13 @@
 
 import dataclasses
 
-from bert.cli import program, shared_flags
+from bert.cli import program, shared_flags, typed_flags
 from bert.data import remote
 from bert.tasks import tagging, tagging_schemes
 
 ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
-_data, _task = program.group("Data"), program.group("Task")
+_data, _task = typed_flags.group("Data"), typed_flags.group("Task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

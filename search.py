@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import bert
-from bert.cli import program, shared_flags
+from bert.cli import program, shared_flags, typed_flags
 from bert.data import (
   files,
   progress,
@@ -31,13 +31,13 @@ from bert.data import (
 )
 from bert.vocabularies import lost_letters
 
-_index = program.group("Index")
-_search = program.group("Search")
+_index = typed_flags.group("Index")
+_search = typed_flags.group("Search")
 _query = functools.partial(_search, needs=("query", "query_file"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(program.Settings):
+class SearchSettings(typed_flags.Settings):
   """The settings of this program."""
 
   model: str = _index(

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 from waitress import server as waitress_server
 
-from bert.cli import program
+from bert.cli import typed_flags
 import program_flags
 import tiny
 import tiny_models
@@ -65,7 +65,7 @@ def run_and_record(command):
       names.add(name)
     return object.__getattribute__(self, name)
 
-  with mock.patch.object(program.Settings, "__getattribute__", read):
+  with mock.patch.object(typed_flags.Settings, "__getattribute__", read):
     result = program_flags.run_here(command)
   return result, names
 

@@ -215,7 +215,8 @@ def test_flags_that_contradict_and_empty_input(trained, flags, message):
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   needed = ["predict.py", "tokenization.py", "bert/__init__.py"]
-  for path in (*needed, "bert/cli/__init__.py", "bert/cli/program.py"):
+  cli = [f"bert/cli/{n}.py" for n in ("__init__", "program", "typed_flags")]
+  for path in (*needed, *cli, "bert/cli/removed_flags.py"):
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(paths.ROOT / path, tmp_path / path)
   for name in ("data", "serving", "tasks", "vocabularies"):
@@ -228,10 +229,10 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   )
   assert json.loads(result.stdout)["index"] == 0, result.stderr
   code = (
-    "from bert.cli import program\n"
+    "from bert.cli import program, typed_flags\n"
     "class ResourceExhaustedError(Exception): pass\n"
     "def main(): raise ResourceExhaustedError('OOM when allocating [9]')\n"
-    "program.run_program(main, program.Settings)\n"
+    "program.run_program(main, typed_flags.Settings)\n"
   )
   result = subprocess.run(
     [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True

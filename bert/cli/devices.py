@@ -6,19 +6,19 @@ import os
 import shutil
 from typing import Any, TypeVar
 
-from bert.cli import program
+from bert.cli import typed_flags
 from bert.data import processor, progress, remote
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
 _HOST_FLAGS |= {"teacher", "init_layers_from"}
 _TPU = ("use_tpu=true", "distribution=tpu")
-_devices = program.group("Devices")
+_devices = typed_flags.group("Devices")
 _Settings = TypeVar("_Settings", bound="DeviceSettings")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DeviceSettings(program.Settings):
+class DeviceSettings(typed_flags.Settings):
   """The settings of devices and precision."""
 
   distribution: str = _devices(

@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import Any
 
-from bert.cli import devices, program, shared_flags
+from bert.cli import devices, program, shared_flags, typed_flags
 from bert.data import (
   file_search,
   pretraining_data,
@@ -20,11 +20,11 @@ from bert.data import (
 )
 from bert.vocabularies import lost_letters, vocabulary_table
 
-_flags = program.group("Flags")
-_data = program.group("Data")
-_model = program.group("Model")
-_training = program.group("Training")
-_evaluation = program.group("Evaluation")
+_flags = typed_flags.group("Flags")
+_data = typed_flags.group("Data")
+_model = typed_flags.group("Model")
+_training = typed_flags.group("Training")
+_evaluation = typed_flags.group("Evaluation")
 
 # Names of records to evaluate on, never to train on.
 _HELD_OUT = re.compile(

@@ -5,14 +5,14 @@ import dataclasses
 import os
 from typing import Any
 
-from bert.cli import devices, program
+from bert.cli import devices, typed_flags
 from bert.data import file_search, files, path_checks, remote, text_files
 from bert.vocabularies import vocabulary_table
 
-_model = program.group("Model")
-_data = program.group("Data")
-_training = program.group("Training")
-_evaluation = program.group("Evaluation and prediction")
+_model = typed_flags.group("Model")
+_data = typed_flags.group("Data")
+_training = typed_flags.group("Training")
+_evaluation = typed_flags.group("Evaluation and prediction")
 
 MODEL = (
   "The model's folder, which stands for its config, vocabulary, casing and "
@@ -33,7 +33,7 @@ _CONFIG = "The bert_config.json of the model: its architecture."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StartSettings(program.Settings):
+class StartSettings(typed_flags.Settings):
   """The settings of programs that start from a model."""
 
   model: str | None = None
@@ -78,7 +78,7 @@ class ModelSettings(StartSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextSettings(program.Settings):
+class TextSettings(typed_flags.Settings):
   """How texts become inputs of a model."""
 
   vocab_file: str = _model(
@@ -95,7 +95,7 @@ class TextSettings(program.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(program.Settings):
+class TrainingSettings(typed_flags.Settings):
   """The settings of every training."""
 
   do_train: bool = _training(False, "Whether to train.")
@@ -172,7 +172,7 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
   batch_size: int = _data(
     32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
   )
-  output_file: str | None = program.group("Output")(
+  output_file: str | None = typed_flags.group("Output")(
     None, "The file to write; default the standard output.", path="new_files"
   )
 
@@ -312,7 +312,7 @@ class EvaluationSettings(FineTuningSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitSettings(program.Settings):
+class SplitSettings(typed_flags.Settings):
   """The settings of programs that can evaluate on a part of their one file."""
 
   eval_share: float = _data(
@@ -331,7 +331,7 @@ class SplitSettings(program.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ColumnSettings(program.Settings):
+class ColumnSettings(typed_flags.Settings):
   """Where texts and labels are in tables of the user's own."""
 
   text_column: str | None = _data(None, "Column of the text: name or number.")

@@ -4,12 +4,12 @@ import dataclasses
 import itertools
 import os
 
-from bert.cli import program, shared_flags
+from bert.cli import shared_flags, typed_flags
 from bert.data import remote, tables
 from bert.tasks import squad, squad_answers, squad_features, squad_results
 
-_data = program.group("Data")
-_answers = program.group("Evaluation and prediction")
+_data = typed_flags.group("Data")
+_answers = typed_flags.group("Evaluation and prediction")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

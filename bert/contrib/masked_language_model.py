@@ -6,12 +6,12 @@ import functools
 from typing import Any, NamedTuple
 
 from bert import heads, run_pretraining
-from bert.cli import fine_tuning, model_folder, program, shared_flags
+from bert.cli import fine_tuning, model_folder, shared_flags, typed_flags
 from bert.contrib import shared_tasks
 from bert.inputs import records
 from bert.tasks import pretraining_data
 
-_data = program.group("Data")
+_data = typed_flags.group("Data")
 _METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bert.cli import program, removed_flags
+from bert.cli import program, removed_flags, typed_flags
 import paths
 import program_flags
 
@@ -33,11 +33,11 @@ PROGRAMS = sorted(
   if "program.run_program(" in path.read_text(encoding="utf-8")
 )
 
-_data = program.group("Data")
+_data = typed_flags.group("Data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(program.Settings):
+class Settings(typed_flags.Settings):
   path: str = _data(None, "A path.", required=True)
   names: tuple[str, ...] = _data(("a", "b"), "Names.")
   text: tuple[str, ...] = _data((), "A text.", repeated=True)
@@ -51,9 +51,9 @@ class Settings(program.Settings):
 
 
 INTERRUPTED = """
-from bert.cli import program, removed_flags
+from bert.cli import program, typed_flags
 
-class Settings(program.Settings):
+class Settings(typed_flags.Settings):
   @classmethod
   def define_flags(cls):
     raise KeyboardInterrupt
@@ -165,12 +165,12 @@ def test_proposed_commands_are_quoted_for_the_shell():
 
 OPENING = """
 import dataclasses
-from bert.cli import program, removed_flags
+from bert.cli import program, typed_flags
 
-_data = program.group("Data")
+_data = typed_flags.group("Data")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(program.Settings):
+class Settings(typed_flags.Settings):
   path: str = _data(None, "A path.")
 
 program.run_program(lambda: open(Settings.read().path), Settings)
@@ -187,9 +187,8 @@ def test_a_file_that_cannot_be_opened_is_named_with_its_flag(tmp_path):
 
 
 def test_characters_that_the_terminal_lacks_are_printed_as_numbers():
-  code = (
-    "from bert.cli import program\nclass Settings(program.Settings): pass\n"
-  )
+  code = "from bert.cli import program, typed_flags\n"
+  code += "class Settings(typed_flags.Settings): pass\n"
   code += "program.run_program(lambda: print('\u574f'), Settings)"
   command = [sys.executable, "-c", code]
   environment = {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(paths.ROOT)}

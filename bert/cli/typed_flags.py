@@ -1,0 +1,312 @@
+"""Flags as the typed fields of a frozen dataclass.
+
+  _data = typed_flags.group("Data")
+
+  @dataclasses.dataclass(frozen=True, kw_only=True)
+  class ClassifierSettings(typed_flags.Settings):
+    task_name: str = _data(None, "The task to learn.", required=True)
+    labels: tuple[str, ...] = _data((), "The labels.")
+
+The declaration is the one place that knows a flag: its name, type and default
+are those of the field; what else holds for it is said to `_data`, see `Flag`.
+`bert/cli/program.py` starts a program with such a class.
+
+What can be known to be wrong without TensorFlow is a ValueError or an OSError
+of `check`, which a class extends: first `super().check()`, then its own. The
+paths of flags are checked by `group(...)(None, "...", path="file")` alone.
+`ClassifierSettings.read()` returns the values; nothing reads a flag after it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import difflib
+import itertools
+import math
+import re
+import shlex
+import sys
+import textwrap
+import types
+import typing
+from typing import Any, NamedTuple, Self
+
+from absl import flags
+
+from bert.cli import removed_flags
+from bert.data import path_checks
+
+FLAGS = flags.FLAGS
+_REQUIRED = "Required"  # The title of their group in --help.
+
+
+class Flag(NamedTuple):
+  """A flag besides its name, type and default, which are the field's."""
+
+  group: str  # The title in --help.
+  text: str
+  least: float | None = None
+  most: float | None = None
+  choices: Sequence[str] = ()
+  required: bool = False
+  unless: str = ""  # Another flag, without which this one is required.
+  repeated: bool = False  # Given once for each value, without commas.
+  # Without one of these it has no effect, and is refused: "teacher" stands for
+  # any value, "problem=multi_label" for this one.
+  needs: str | tuple[str, ...] = ()
+  path: str = ""  # What it names, a kind that `path_checks.check` takes.
+
+
+def group(title: str) -> Callable[..., Any]:
+  """Returns the function that declares fields of one group of --help."""
+
+  def declare(default: Any, text: str, **options: Any) -> Any:
+    flag = Flag(title, text, **options)
+    return dataclasses.field(default=default, metadata={"flag": flag})
+
+  return declare
+
+
+def narrow(kind: type["Settings"], name: str, *needs: str) -> Any:
+  """Returns the field of a flag of other settings, which here needs others."""
+  flag = kind.flags_by_name()[name]._replace(needs=needs)
+  return dataclasses.field(default=getattr(kind, name), metadata={"flag": flag})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+  """The base class of settings; a field that `group` makes is a flag."""
+
+  given: frozenset[str] = frozenset()  # Names of the flags the user gave.
+
+  @classmethod
+  def flags_by_name(cls) -> dict[str, Flag]:
+    """Returns the flags by name, in the order of the fields."""
+    fields = dataclasses.fields(cls)
+    return {f.name: f.metadata["flag"] for f in fields if f.metadata}
+
+  @classmethod
+  def define_flags(cls, values: flags.FlagValues = FLAGS) -> None:
+    """Declares the flags."""
+    types_by_name = typing.get_type_hints(cls)
+    for name, flag in cls.flags_by_name().items():
+      _define(name, flag, types_by_name[name], getattr(cls, name), values)
+
+  @classmethod
+  def read(cls, values: flags.FlagValues = FLAGS) -> Self:
+    """Returns the values of the flags, as they were given.
+
+    A ValueError says that one would have no effect; of a run that does not
+    train, `check_needs` does, when it knows what the training was.
+    """
+    found = {name: values[name] for name in cls.flags_by_name()}
+    given = frozenset(name for name, flag in found.items() if flag.present)
+    plain = {name: flag.value for name, flag in found.items()}
+    lists = {n: tuple(v) for n, v in plain.items() if isinstance(v, list)}
+    settings = cls(**plain | lists, given=given)
+    if getattr(settings, "do_train", True):
+      settings.check_needs()
+    return settings
+
+  @classmethod
+  def parse(cls, given: Mapping[str, Any]) -> Self:
+    """Returns the settings of a command line with these flags, JSON values."""
+    values = flags.FlagValues()
+    cls.define_flags(values)
+    try:
+      values(["", *(f"--{name}={_as_text(v)}" for name, v in given.items())])
+    except flags.Error as error:
+      raise ValueError(str(error)) from None
+    for name, flag in cls.flags_by_name().items():
+      if flag.required and not values[name].value:
+        raise ValueError(f"missing {name}")
+    return cls.read(values)
+
+  def check_needs(self) -> None:
+    """Raises a ValueError if a flag is given that would have no effect.
+
+    Its default is accepted, which says what happens anyway, and so is nothing.
+    """
+    for name, flag in self.flags_by_name().items():
+      needs = [flag.needs] if isinstance(flag.needs, str) else flag.needs
+      if not needs:
+        continue
+      is_idle = getattr(self, name) in ("", getattr(type(self), name))
+      if name in self.given and not is_idle and not any(map(self._has, needs)):
+        raise ValueError(
+          f"--{name} needs {' or '.join(f'--{n}' for n in needs)}"
+        )
+
+  def _has(self, need: str) -> bool:
+    """Returns whether a flag has a value, such as "masks=true"."""
+    name, _, expected = need.partition("=")
+    value = getattr(self, name)
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return shown == expected if expected else bool(value)
+
+  def flag_values(self) -> dict[str, Any]:
+    """Returns the values of the flags by name."""
+    return {name: getattr(self, name) for name in self.flags_by_name()}
+
+  def check(self) -> None:
+    """Raises an error for what is wrong and can be known without TensorFlow.
+
+    Here that is what the flags name: files to read that are not there, and
+    outputs that cannot be written. Remote paths need TensorFlow, and models of
+    the Hub a fetch: they are checked when they are opened.
+    """
+    for name, flag in self.flags_by_name().items():
+      if flag.path and (value := getattr(self, name)):
+        path_checks.check(name, flag.path, value)
+
+
+def _define(name, flag, kind, default, values):
+  options: dict[str, Any] = {"flag_values": values}
+  kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
+  if flag.repeated:
+    flags.DEFINE_multi_string(name, list(default), flag.text, **options)
+  elif typing.get_origin(kind) is tuple:
+    flags.DEFINE_list(name, list(default), flag.text, **options)
+  elif flag.choices:
+    flags.DEFINE_enum(name, default, flag.choices, flag.text, **options)
+  elif kinds == {bool}:
+    flags.DEFINE_bool(name, default, flag.text, **options)
+  elif kinds == {str}:
+    flags.DEFINE_string(name, default, flag.text, **options)
+  else:
+    define = flags.DEFINE_integer if kinds == {int} else flags.DEFINE_float
+    options |= {"lower_bound": flag.least, "upper_bound": flag.most}
+    define(name, default, flag.text, **options)
+
+
+def _as_text(value: Any) -> str:
+  is_list = isinstance(value, (list, tuple))
+  return ",".join(map(str, value)) if is_list else str(value)
+
+
+def parse_command_line(
+  kind: type[Settings], takes_others: bool = False
+) -> list[str]:
+  """Parses the flags of `sys.argv`, which `kind.define_flags` has declared.
+
+  Args:
+    kind: the program's settings.
+    takes_others: whether the program takes arguments that are not flags.
+
+  Returns:
+    The arguments that are not flags.
+
+  Raises:
+    ValueError: says what is wrong, and how to mend it.
+  """
+  FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.
+  try:
+    _, *others = FLAGS(sys.argv, known_only=takes_others)
+    _check_floats()
+  except flags.UnrecognizedFlagError as error:
+    raise ValueError(_describe_unknown(error.flagname, kind)) from None
+  except flags.Error as error:
+    raise ValueError(f"{error}; see --help") from None
+  # Before what is missing: no flag behind a stray word is read.
+  if others and not (takes_others and others[0].startswith("-")):
+    raise ValueError(_describe_stray(others))
+  if missing := _describe_missing(kind):
+    raise ValueError(f"{missing}; see --help")
+  return others
+
+
+def _describe_unknown(name: str, kind: type[Settings]) -> str:
+  """Says that the program has no such flag, and what may be meant instead."""
+  shown = f"no flag is called --{name}"
+  # An earlier version may have had it, with "no" before it if it was false.
+  for old in (name, name.removeprefix("no")):
+    if old in removed_flags.REPLACEMENTS:
+      return f"{shown}: use {removed_flags.REPLACEMENTS[old]}"
+  # Our flags, not absl's.
+  closest = difflib.get_close_matches(name, kind.flags_by_name(), 1)
+  hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
+  return shown + hint
+
+
+def _describe_stray(words: list[str]) -> str:
+  """Says how the first of some arguments that are no flags was meant.
+
+  It is a part of the value before it, which has a space and no quotes; or the
+  value of the flag before it, with spaces around the "=", or without one.
+  """
+  place = len(sys.argv) - len(words)
+  if sys.argv[place:] != words:  # Those of --flagfile are not there.
+    place = sys.argv.index(words[0])
+  # From the flag before it to the next one.
+  start = max(n for n in range(place) if not n or sys.argv[n].startswith("--"))
+  behind = itertools.takewhile(lambda a: not a.startswith("--"), words)
+  text = " ".join([*sys.argv[start:place], *behind])
+  match = re.fullmatch(r"--(\w+)(?: ?= ?| )(.*)", text, re.DOTALL)
+  shown = f"unexpected argument {words[0]!r}"
+  if match:
+    name, value = match.groups()
+    cure = shlex.quote(f"--{name}={value}")
+    if not re.search(r"\s", value):
+      return f"{shown}: write {cure} without spaces"
+    if name in FLAGS and "string" in FLAGS[name].flag_type():
+      return f"{shown}: a value with spaces needs quotes: {cure}"
+  return f"{shown}: expected --name=value; see --help"
+
+
+def _check_floats() -> None:
+  """Refuses nan and inf, which pass every flag's bounds."""
+  for name in FLAGS:
+    value = FLAGS[name].value
+    if isinstance(value, float) and not math.isfinite(value):
+      raise flags.IllegalFlagValueError(
+        f"flag --{name}={value}: expected a finite number"
+      )
+
+
+def _describe_missing(kind: type[Settings]) -> str:
+  """Names the required flags without a value; returns "" if all have one."""
+  missing, replaced = [], {}
+  for name, flag in kind.flags_by_name().items():
+    if flag.required and not FLAGS[name].value:
+      missing.append(f"--{name}")
+    elif flag.unless and not (FLAGS[name].value or FLAGS[flag.unless].value):
+      replaced.setdefault(flag.unless, []).append(f"--{name}")
+  for other, names in replaced.items():
+    missing.append(f"--{other} (or {', '.join(names)})")
+  return f"missing {', '.join(missing)}" if missing else ""
+
+
+def describe_flags(kind: type[Settings]) -> str:
+  """Returns the text of --help; groups with the same title are joined."""
+  by_title, known = {_REQUIRED: []}, kind.flags_by_name()
+  # By the name of a flag: those that together take its place.
+  replacing: dict[str, list[str]] = {}
+  for name, flag in known.items():
+    replacing.setdefault(flag.unless, []).append(f"--{name}")
+  for name, flag in known.items():
+    is_required = flag.required or name in replacing
+    title = _REQUIRED if is_required else flag.group
+    others = " and ".join(replacing.get(name, ()))
+    described = _describe_flag(name, flag, getattr(kind, name), others)
+    by_title.setdefault(title, []).append(described)
+  parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+  parts += [
+    "\n".join([f"{title}:", *described])
+    for title, described in by_title.items()
+    if described
+  ]
+  parts.append("The default follows =; ... means no default.")
+  return "\n\n".join(parts)
+
+
+def _describe_flag(name: str, flag: Flag, default: Any, others: str) -> str:
+  shown = "..." if default is None else _as_text(default)
+  line = f"  --{name}={shown.lower() if isinstance(default, bool) else shown}"
+  if flag.choices:
+    line += f"  ({', '.join(flag.choices)})"
+    line = textwrap.fill(line, 80, subsequent_indent=" " * 6)
+  text = flag.text
+  if flag.unless:
+    text += f" Not needed with --{flag.unless}."
+  if others:
+    text += f" Not needed with {others}."
+  return f"{line}\n{textwrap.indent(textwrap.fill(text, 74), ' ' * 6)}"
