@@ -126,9 +126,9 @@ def read_layers(settings: VectorSettings, count: int) -> list[int]:
 def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
   """Makes the model if it has the vectors that the flags ask for."""
   read_layers(settings, config.num_hidden_layers)
-  if settings.pooling == "cls" and encoder_table.is_causal(config):
+  if settings.pooling == "cls" and not config.is_bidirectional:
     raise ValueError(
-      "--pooling=cls: the first token of a causal model sees no other: use mean"
+      "--pooling=cls: the first token of this model sees no other: use mean"
     )
   return encoder_table.make_encoder(config, dtype)
 

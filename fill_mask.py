@@ -49,7 +49,6 @@ import tensorflow as tf
 
 from bert import heads
 from bert.cli import text_programs
-from bert.encoders import encoder_table
 from bert.inputs import text_inputs
 from bert.tasks import masked_words
 from bert.vocabularies import vocabulary_table
@@ -94,7 +93,7 @@ def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
     model.tokenizer,
     settings.max_seq_length,
     model.make_predict(compute),
-    encoder_table.is_causal(model.config),
+    model.config.is_bidirectional,
   )
 
 
@@ -148,7 +147,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
       f"pseudo-perplexity {masked_words.perplexity(total, tokens):.2f}"
     )
   command = ""
-  if not words.is_causal:  # An export has no causal guesses.
+  if words.is_bidirectional:  # No export guesses from one side.
     command = text_programs.export_command(settings, "fill_mask")
   # Beside the results.
   program.print_end(start, *summary, command=command, file=sys.stderr)

@@ -86,7 +86,6 @@ class MaskedLmTransform(compiled.Layer):
     super().__init__(config, **kwargs)
     self.dense = self.make_dense("dense", size=config.embedding_width)
     self.layer_norm = self.make_norm(config.embedding_width)
-    self.layer_norm.epsilon = encoder_table.layer_norm_epsilon(config)
 
   def call(self, rows):
     activation = modeling.ACTIVATIONS[self.config.hidden_act]
@@ -96,8 +95,7 @@ class MaskedLmTransform(compiled.Layer):
 class MaskedLmHead(compiled.Layer):
   """Scores every word of the vocabulary at the masked positions only.
 
-  The output matrix is the word embedding table (section A.2 of the paper); in a
-  causal model, as in GPT, nothing is between it and the encoder.
+  The output matrix is the word embedding table (section A.2 of the paper).
   Call with sequence_output [B, S, H], positions int [B, P] and embedding_table
   [V, E]; returns logits, float32 [B, P, V].
   """
@@ -105,7 +103,7 @@ class MaskedLmHead(compiled.Layer):
   def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(config, **kwargs)
     self.transform = None
-    if not encoder_table.is_causal(config):
+    if config.has_lm_transform:
       self.transform = self.make(MaskedLmTransform, "transform")
 
   def build(self, input_shape=None):

@@ -61,6 +61,18 @@ class EncoderConfig:
   # The key that names another encoder; absent from a Transformer's file.
   encoder_type: ClassVar[str | None] = None
 
+  # What heads, exports and programs ask of every encoder; others than BERT's
+  # Transformer answer otherwise, a class for all or by a property.
+  is_bidirectional: ClassVar[bool] = (
+    True  # Whether tokens see those after them.
+  )
+  pooler_input: ClassVar[str] = "cls"  # "cls", "last" or "max" of the tokens.
+  has_embedding_norm: ClassVar[bool] = (
+    True  # Whether embeddings are normalised.
+  )
+  # Whether a dense layer is between the encoder and the scores of words.
+  has_lm_transform: ClassVar[bool] = True
+
   vocab_size: int  # Rows of the word embedding table.
   hidden_size: int = 768  # Width of every layer's output, H.
   num_hidden_layers: int = 12
@@ -71,11 +83,17 @@ class EncoderConfig:
   type_vocab_size: int = 16  # Segments; every released model has 2.
   initializer_range: float = 0.02  # Standard deviation of new weights.
   embedding_size: int | None = None  # Width of the tables; None: hidden_size.
+  layer_norm_eps: float | None = None  # None: LAYER_NORM_EPSILON.
 
   @property
   def embedding_width(self) -> int:
     """E, the width of the embedding tables."""
     return self.embedding_size or self.hidden_size
+
+  @property
+  def layer_norm_epsilon(self) -> float:
+    """What layer normalisation adds to variances."""
+    return self.layer_norm_eps or LAYER_NORM_EPSILON
 
   def __post_init__(self) -> None:
     for field in dataclasses.fields(self):
@@ -86,8 +104,12 @@ class EncoderConfig:
         most = 0.999 if "dropout" in field.name else sys.float_info.max
         known = f"a number from 0 to {most}" if most < 1 else "0 or more"
         fits = type(value) in (int, float) and 0 <= value <= most
+      if field.type == float | None:  # Rows of zeros, which pad, need it.
+        known = "a number above 0"
+        fits = type(value) in (int, float) and 0 < value <= sys.float_info.max
       is_unset = value is field.default is None
-      if field.type in (int, int | None, float) and not (fits or is_unset):
+      is_number = field.type in (int, int | None, float, float | None)
+      if is_number and not (fits or is_unset):
         raise ValueError(f"{field.name} is {value!r:.80}; expected {known}")
     if self.hidden_act not in ACTIVATIONS:
       known = ", ".join(ACTIVATIONS)
@@ -233,7 +255,7 @@ class Layer(keras.layers.Layer):
   def make_norm(self, size=None) -> Any:
     """Makes a layer normalisation, https://arxiv.org/abs/1607.06450."""
     kwargs = {"name": "LayerNorm", "dtype": self.dtype_policy}
-    norm = self.norm_class(epsilon=LAYER_NORM_EPSILON, **kwargs)
+    norm = self.norm_class(epsilon=self.config.layer_norm_epsilon, **kwargs)
     self.parts.append((norm, [None, size or self.config.hidden_size]))
     return norm
 

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from bert import heads
 from bert.cli import devices, model_folder, pretraining_run, pretraining_teacher
-from bert.encoders import encoder_table
 from bert.tasks import loss_watch, pretraining_data
 
 
@@ -105,8 +104,8 @@ def main() -> None:
       run.model.bert.pooler.trainable = False
       run.model.heads.seq_relationship.trainable = False
 
-    labels, is_causal = None, encoder_table.is_causal(config)
-    if run.is_chief and not (settings.teacher_only or is_causal):
+    labels = None
+    if run.is_chief and config.is_bidirectional and not settings.teacher_only:
       labels = loss_watch.sample_training(data)
       run.add_guesses(labels)
 

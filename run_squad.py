@@ -21,7 +21,6 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning, output_folder
-from bert.encoders import encoder_table
 from bert.tasks import squad_data, squad_metrics, squad_results
 
 _NEVER = -1e9  # Far below any logit.
@@ -217,10 +216,10 @@ def check_no_answer(
   settings: SquadSettings, config: modeling.EncoderConfig
 ) -> None:
   """Raises a ValueError if the model cannot say that there is no answer."""
-  if settings.version_2_with_negative and encoder_table.is_causal(config):
+  if settings.version_2_with_negative and not config.is_bidirectional:
     raise ValueError(
       "--version_2_with_negative: [CLS], which stands for no answer, sees no "
-      "other token of a causal model"
+      "other token in this model, which reads from left to right"
     )
 
 

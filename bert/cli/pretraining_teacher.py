@@ -8,7 +8,6 @@ from typing import Any
 from bert import heads, modeling
 from bert.cli import model_folder, pretraining
 from bert.data import hub
-from bert.encoders import encoder_table
 from bert.tasks import relations
 from bert.training import same_run, training_plan
 from bert.vocabularies import vocabulary_table
@@ -78,7 +77,7 @@ def _choose_heads(settings: Any, ours: Any, theirs: Any) -> int:
   flag = f"--teacher={settings.teacher}"
   for name, config in (("the model", ours), (flag, theirs)):
     is_bert = isinstance(config, modeling.BertConfig)
-    if not is_bert or encoder_table.is_causal(config):
+    if not (is_bert and config.is_bidirectional):
       raise ValueError(f"{name} is no BERT, whose relations --teacher compares")
   if theirs.type_vocab_size < ours.type_vocab_size:
     raise ValueError(

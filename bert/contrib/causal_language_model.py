@@ -12,7 +12,6 @@ from bert import heads
 from bert.cli import fine_tuning, model_folder, shared_flags
 from bert.contrib import shared_tasks
 from bert.data import files, record_writer
-from bert.encoders import encoder_table
 from bert.inputs import feature_files, held_out
 
 _METRICS = ("accuracy", "loss", "perplexity")
@@ -29,7 +28,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
   """Checks the flags of a causal language model, and its encoder."""
   metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
   paths = shared_flags.find_data_files(settings, (".txt",), predicts=False)
-  if not encoder_table.is_causal(model_folder.read_config(settings)):
+  if model_folder.read_config(settings).is_bidirectional:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_data():

@@ -25,8 +25,27 @@ class VariantConfig(modeling.BertConfig):
   # Whether tokens see those before them only. The pooled token is the last one
   # then, and the word embeddings alone are the decoder.
   causal_attention: bool = False
-  layer_norm_eps: float = modeling.LAYER_NORM_EPSILON  # Added to variances.
   embedding_layer_norm: bool = True  # Whether embeddings are normalised.
+
+  @property
+  def is_bidirectional(self) -> bool:
+    """Whether tokens see those after them."""
+    return not self.causal_attention
+
+  @property
+  def has_lm_transform(self) -> bool:
+    """Whether a dense layer is between the encoder and the scores of words."""
+    return not self.causal_attention
+
+  @property
+  def pooler_input(self) -> str:
+    """Which token the pooler reads."""
+    return "last" if self.causal_attention else "cls"
+
+  @property
+  def has_embedding_norm(self) -> bool:
+    """Whether embeddings are normalised."""
+    return self.embedding_layer_norm
 
   def __post_init__(self) -> None:
     super().__post_init__()
@@ -34,8 +53,6 @@ class VariantConfig(modeling.BertConfig):
       value = getattr(self, name)
       if type(value) is not bool:
         raise ValueError(f"{name} is {value!r:.80}; expected true or false")
-    if self.layer_norm_eps == 0:  # Rows of zeros, which pad, have no variance.
-      raise ValueError("layer_norm_eps is 0; expected a number above 0")
     if self.causal_attention and self.embedding_width != self.hidden_size:
       raise ValueError(
         f"embedding_size is {self.embedding_size}; with causal_attention, "
@@ -47,7 +64,7 @@ class VariantEmbeddings(compiled.Embeddings):
   """Embeddings that may not be normalised."""
 
   def make_norm(self, size=None):
-    if self.config.embedding_layer_norm:
+    if self.config.has_embedding_norm:
       return super().make_norm(size)
     return keras.layers.Identity(name="LayerNorm", dtype=self.dtype_policy)
 
@@ -56,7 +73,7 @@ class VariantLayer(compiled.EncoderLayer):
   """A Transformer block that may be causal."""
 
   def call(self, hidden, input_mask, seed=None):
-    if self.config.causal_attention:
+    if not self.config.is_bidirectional:
       length = tf.shape(input_mask)[1]
       before = tf.linalg.band_part(tf.ones([length, length], tf.int32), -1, 0)
       # [B, S, S]: a row for each token.
@@ -68,7 +85,7 @@ class VariantPooler(compiled.Pooler):
   """Dense and tanh on the first token; of a causal model, on the last one."""
 
   def call(self, hidden, input_mask=None):
-    if not self.config.causal_attention:
+    if self.config.pooler_input == "cls":
       return super().call(hidden)
     last = tf.maximum(tf.reduce_sum(input_mask, -1) - 1, 0)  # [B]
     return self.dense(tf.gather(hidden, last, batch_dims=1))
@@ -82,12 +99,6 @@ class VariantModel(compiled.BertModel):
   embeddings_class = VariantEmbeddings
   block_class = VariantLayer
   pooler_class = VariantPooler
-
-  def build(self, input_shape=None):
-    for layer in self._flatten_layers():
-      if isinstance(layer, keras.layers.LayerNormalization):
-        layer.epsilon = self.config.layer_norm_eps
-    super().build(input_shape)
 
 
 CONFIG_CLASS, MODEL_CLASS = VariantConfig, VariantModel

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert import modeling
 from bert.convert import models, tokenizer_files
 from bert.data import label_files
 from bert.vocabularies import vocabulary_table
@@ -81,10 +82,10 @@ def _check_is_transformer(folder: models.ModelFolder) -> None:
     raise ValueError(
       f"{folder.folders[0]}: holds no bert_config.json: pass --bert_config_file"
     )
-  name = folder.config.encoder_type
-  if name not in (None, "variant"):
+  if not isinstance(folder.config, modeling.BertConfig):
     raise ValueError(
-      f"{folder.source}: encoder_type is {name!r}: no other library has this"
+      f"{folder.source}: encoder_type is {folder.config.encoder_type!r}: no "
+      "other library has this"
     )
 
 

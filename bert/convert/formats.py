@@ -38,10 +38,10 @@ _ELECTRA_NAMES = (
 # Fields of a config that shapes do not show.
 _UNSEEN_FIELDS = (
   "encoder_type",
-  "causal_attention",
-  "embedding_layer_norm",
+  "is_bidirectional",
+  "has_embedding_norm",
   "hidden_act",
-  "layer_norm_eps",
+  "layer_norm_epsilon",
   "num_attention_heads",
 )
 

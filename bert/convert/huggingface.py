@@ -334,9 +334,8 @@ def to_bert_config(
   kept = {n: value for n, value in fields.items() if n in _BERT_FIELDS}
   kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
   kept["hidden_act"] = _ACTIVATIONS[name]
-  epsilon = fields.get("layer_norm_eps", modeling.LAYER_NORM_EPSILON)
-  if epsilon != modeling.LAYER_NORM_EPSILON:
-    kept["layer_norm_eps"] = epsilon  # A field of BERT's variants.
+  if kept.get("layer_norm_eps") == modeling.LAYER_NORM_EPSILON:
+    del kept["layer_norm_eps"]  # Google's files do not state it.
   try:
     return encoder_table.make_config(kept)
   except (ValueError, RecursionError) as error:
@@ -402,7 +401,7 @@ def write(folder: str, model: models.Model) -> list[str]:
     "model_type": "bert",
     **{n: x for n, x in fields.items() if n in _BERT_FIELDS},
     "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
-    "layer_norm_eps": encoder_table.layer_norm_epsilon(config),
+    "layer_norm_eps": config.layer_norm_epsilon,
     "position_embedding_type": "absolute",
     "tie_word_embeddings": True,
     "dtype": values[_TABLE].dtype.name,

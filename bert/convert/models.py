@@ -124,7 +124,7 @@ def variables(
   absent = set() if top.has_pooler else {"bert/pooler/dense"}
   if config.embedding_width == config.hidden_size:
     absent.add("bert/embeddings/project")
-  if not getattr(config, "embedding_layer_norm", True):  # GPT's.
+  if not config.has_embedding_norm:
     absent.add("bert/embeddings/LayerNorm")
   shapes = {}
   for row, letters in _VARIABLES:

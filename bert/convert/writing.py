@@ -6,7 +6,6 @@ import os
 from bert import modeling
 from bert.convert import conversion, huggingface, models, tokenizer_files
 from bert.data import atomic, files, hub, label_files, text_vectors
-from bert.encoders import encoder_table
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
 
@@ -152,11 +151,10 @@ def _describe(weights, users, model, rest, place) -> list[str]:
 def _check_representable(output_format, model, head, users) -> None:
   """Raises a ValueError if a class of another library lacks parts, or more."""
   config, is_hugging_face = model.config, output_format == "hugging_face"
-  epsilon = encoder_table.layer_norm_epsilon(config)
+  epsilon = config.layer_norm_epsilon
   has_epsilon = is_hugging_face or epsilon == modeling.LAYER_NORM_EPSILON
-  has_norm = getattr(config, "embedding_layer_norm", True)
-  is_bert = has_epsilon and has_norm and not encoder_table.is_causal(config)
-  if not is_bert or model.vocab_file:
+  is_bert = config.has_embedding_norm and config.is_bidirectional
+  if not (is_bert and has_epsilon) or model.vocab_file:
     raise ValueError(
       f"{model.source}: its encoder or its vocabulary is not BERT's: pass "
       "--output_format=google"

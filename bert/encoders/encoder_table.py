@@ -27,6 +27,7 @@ class TextCnnConfig(modeling.EncoderConfig):
   """The architecture of a `TextCnnModel`."""
 
   encoder_type: ClassVar[str] = "text_cnn"
+  pooler_input: ClassVar[str] = "max"
 
   num_hidden_layers: int = 2
   filter_sizes: tuple[int, ...] = (2, 3, 4, 5)  # Widths, in tokens.
@@ -224,35 +225,34 @@ ENCODERS = {
   "bilstm": EncoderClasses(BiLstmConfig, BiLstmModel),
 }
 _POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
-# The fields of a Transformer that may be causal; any of them names the encoder.
-_VARIANT = ("causal_attention", "layer_norm_eps", "embedding_layer_norm")
+# Those of contrib: `CONFIG_CLASS` and `MODEL_CLASS` of modules of these names.
+_OF_CONTRIB = ("variant",)
+# Fields that name the encoder of an old config, which has no encoder_type.
+_OLD_CONFIGS = {
+  "causal_attention": "variant",
+  "embedding_layer_norm": "variant",
+}
 
 
 def find_encoder(name: str) -> EncoderClasses:
-  """Returns the classes of an encoder; a ValueError if it does not exist.
-
-  Those of contrib are `CONFIG_CLASS` and `MODEL_CLASS` of a module of its name.
-  """
+  """Returns the classes of an encoder; a ValueError if it does not exist."""
   if isinstance(name, str) and name in ENCODERS:
     return ENCODERS[name]
-  module = None
-  try:
+  if name in _OF_CONTRIB:
     module = importlib.import_module(f"bert.contrib.{name}")
-  except ModuleNotFoundError as error:
-    # Another name is that of a module which contrib's module lacks.
-    if not f"bert.contrib.{name}.".startswith(f"{error.name}."):
-      raise
-  if not hasattr(module, "CONFIG_CLASS"):
-    raise ValueError(
-      f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"
-    )
-  return EncoderClasses(module.CONFIG_CLASS, module.MODEL_CLASS)
+    return EncoderClasses(module.CONFIG_CLASS, module.MODEL_CLASS)
+  raise ValueError(
+    f"encoder_type is {name!r:.80}; known: {', '.join(ENCODERS)}"
+  )
 
 
 def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
-  """Makes the config of any encoder; a ValueError names what is wrong."""
-  is_variant = any(name in fields for name in _VARIANT)
-  name = fields.get("encoder_type", "variant" if is_variant else "transformer")
+  """Makes the config of any encoder; a ValueError names what is wrong.
+
+  This is the door for configs from before each but BERT's named its encoder.
+  """
+  old = (name for field, name in _OLD_CONFIGS.items() if field in fields)
+  name = fields.get("encoder_type", next(old, "transformer"))
   kind = find_encoder(name).config_class
   return kind.from_dict(fields | {"encoder_type": kind.encoder_type})
 
@@ -266,13 +266,3 @@ def make_encoder(
     raise ValueError(f"dtype is {policy}; known: {', '.join(_POLICIES)}")
   encoder = find_encoder(config.encoder_type or "transformer")
   return encoder.model_class(config, dtype, name)
-
-
-def is_causal(config: modeling.EncoderConfig) -> bool:
-  """Returns whether tokens see only the tokens before them, as in GPT."""
-  return getattr(config, "causal_attention", False)
-
-
-def layer_norm_epsilon(config: modeling.EncoderConfig) -> float:
-  """Returns the number that layer normalisation adds to variances."""
-  return getattr(config, "layer_norm_eps", modeling.LAYER_NORM_EPSILON)

@@ -19,7 +19,6 @@ import numpy as np
 
 from bert import heads, modeling
 from bert.data import imports, remote
-from bert.encoders import encoder_table
 from bert.export import signatures
 from bert.serving import export_card, exported_model
 from bert.weights import checkpoints
@@ -214,18 +213,18 @@ def _add_encoder(graph, config):
   segments = graph.add("Gather", segments, "segment_ids")
   positions = graph.add("Slice", positions, [0], length)
   embedded = graph.add("Add", graph.add("Add", words, segments), positions)
-  if getattr(config, "embedding_layer_norm", True):
+  if config.has_embedding_norm:
     embedded = _normalize(graph, config, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = graph.dense(f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
   seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
-  if encoder_table.is_causal(config):
+  if not config.is_bidirectional:
     square = graph.add("Concat", length, length, axis=0)
     before = graph.add("Expand", np.float32([[1.0]]), square)
     seen = graph.add("Mul", seen, graph.add("Trilu", before, upper=0))
   padding = graph.add("Sub", 1.0, seen)
-  # [B, 1, 1, S], or [B, 1, S, S] of a causal model.
+  # [B, 1, 1, S], or [B, 1, S, S] where tokens see those before.
   mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)
   states = [embedded]
   for layer in range(config.num_hidden_layers):
@@ -277,7 +276,7 @@ def _dense(graph, x, path):
 
 def _normalize(graph, config, x, path):
   parts = (graph.weight(f"{path}/LayerNorm/{n}") for n in ("gamma", "beta"))
-  epsilon = encoder_table.layer_norm_epsilon(config)
+  epsilon = config.layer_norm_epsilon
   return graph.add("LayerNormalization", x, *parts, epsilon=epsilon)
 
 
@@ -317,8 +316,8 @@ def _add_tags(graph, source, states):
 
 def _add_classifier(graph, source, states):
   trained, maker = source.trained, source.maker
-  pooling = "last" if encoder_table.is_causal(trained.config) else "cls"
-  pooled = _pool(graph, states[-1], trained.settings.get("pooling", pooling))
+  pooling = trained.settings.get("pooling", trained.config.pooler_input)
+  pooled = _pool(graph, states[-1], pooling)
   if "pooling" not in trained.settings:
     pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
     pooled = graph.add("Tanh", pooled)

@@ -160,9 +160,10 @@ def load_pretrained(
   make, needed = encoder_table.make_encoder, ("bert/",)
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
-    if encoder_table.is_causal(config):
+    if not config.is_bidirectional:
       raise ValueError(
-        "--task=fill_mask: only fill_mask.py makes a causal model's guesses"
+        "--task=fill_mask: this model reads from left to right: only "
+        "fill_mask.py makes its guesses"
       )
     checkpoints.check_masked_lm(weights, [_MASKED_LM])
   for name in ("output_weights", "cls/squad/output_weights"):
@@ -207,9 +208,9 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
     raise ValueError(
       f"--layer={found['layer']}: expected {-layers} to {layers - 1}"
     )
-  if found.get("pooling") == "cls" and encoder_table.is_causal(config):
+  if found.get("pooling") == "cls" and not config.is_bidirectional:
     raise ValueError(
-      "--pooling=cls: the first token of a causal model sees no other: use mean"
+      "--pooling=cls: the first token of this model sees no other: use mean"
     )
   threshold = "null_score_diff_threshold"
   if threshold in values and not found["version_2_with_negative"]:

@@ -69,7 +69,7 @@ class MaskedWords:
   # Takes rows with masked_lm_positions and masked_lm_ids; returns for each the
   # K most likely ids, their probabilities, and log_prob of the token itself.
   predict: text_inputs.Predict
-  is_causal: bool = False  # Whether the model sees the tokens before only.
+  is_bidirectional: bool = True  # Whether tokens see those after them.
   max_rows: int = 4096  # Made at once; a long text has many.
 
   def __post_init__(self) -> None:
@@ -126,16 +126,17 @@ class MaskedWords:
   def _mask(self, ids, position) -> text_inputs.Row:
     """Makes the input that masks one token of a text.
 
-    Of a text that is too long, as much is kept as fits around that token. Of a
-    causal model, the token before predicts it, and it need not be masked.
+    Of a text that is too long, as much is kept as fits around that token. In
+    a model that reads one way, the token before predicts it, and it need not be
+    masked.
     """
     room = self.max_seq_length - 2  # For [CLS] and [SEP].
-    before = room - 1 if self.is_causal else room // 2
+    before = room // 2 if self.is_bidirectional else room - 1
     start = max(0, min(position - before, len(ids) - room))
     part = ids[start : start + room]
     part[position - start] = self._mask_id
     row = self._rows.pack(part)
-    row["masked_lm_positions"] = [position - start + (not self.is_causal)]
+    row["masked_lm_positions"] = [position - start + self.is_bidirectional]
     row["masked_lm_ids"] = [ids[position]]
     return row
 

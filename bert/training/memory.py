@@ -80,7 +80,9 @@ def size_of_update(
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1] or 0
   elif "masked_lm_positions" in model.input_names and not task.teacher:
-    predictions = plan.max_seq_length - 1  # A causal model's: all but [CLS].
+    predictions = (
+      plan.max_seq_length - 1
+    )  # All but [CLS]: those before guess it.
   return UpdateSize(
     parameters=sum(math.prod(v.shape) for v in model.variables),
     trained=sum(math.prod(v.shape) for v in task.optimizer.variables),

@@ -227,6 +227,36 @@ def test_the_config_survives_a_round_trip(name, tmp_path):
   assert ("encoder_type" in path.read_text()) == (name != "transformer")
 
 
+@pytest.mark.parametrize("name", [*CONFIGS, "causal"])
+def test_what_a_config_says_of_its_encoder_is_true(name):
+  fields = {**CAUSAL, "encoder_type": "variant", "type_vocab_size": 2}
+  config = CONFIGS.get(name) or encoder_table.make_config(fields)
+  encoder = encoder_table.make_encoder(config)
+  output, changed = (encoder(ids, MASK) for ids in (IDS, IDS + 4 * (IDS == 7)))
+  # The token 7, which another one takes the place of, is no first one.
+  is_same = np.allclose(output[0][:, 0], changed[0][:, 0], atol=1e-6)
+  assert is_same != config.is_bidirectional
+  states = {
+    "cls": output.sequence_output[:, 0],
+    "last": tf.gather(output.sequence_output, MASK.sum(1) - 1, batch_dims=1),
+    "max": heads.pool(output.sequence_output, MASK, "max"),
+  }
+  pooled = encoder.pooler.dense(states[config.pooler_input])
+  np.testing.assert_allclose(output.pooled_output, pooled, atol=1e-6)
+  paths = {v.path for v in heads.PretrainingModel(config).variables}
+  name = "bert/embeddings/LayerNorm/gamma"
+  assert (name in paths) == config.has_embedding_norm
+  name = "cls/predictions/transform/dense/kernel"
+  assert (name in paths) == config.has_lm_transform
+
+
+def test_an_old_config_names_its_encoder_when_it_is_written_again():
+  config = encoder_table.make_config(CAUSAL)
+  written = json.loads(config.to_json_string())
+  assert written["encoder_type"] == "variant"
+  assert encoder_table.make_config(written) == config
+
+
 @every_encoder
 def test_attention_is_returned_or_refused(name):
   encoder = make(name)

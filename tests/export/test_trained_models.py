@@ -20,7 +20,7 @@ KERNEL = "cls/predictions/transform/dense/kernel"
   [
     ({}, BIAS, f"- {BIAS}"),
     ({}, KERNEL, f"no masked-LM head, it lacks {KERNEL}: give one that was pr"),
-    ({"causal_attention": True}, BIAS, "only fill_mask.py makes a causal"),
+    ({"causal_attention": True}, BIAS, "only fill_mask.py makes its guesses"),
   ],
 )
 def test_weights_that_guess_no_masks(tmp_path, config, removed, message):
