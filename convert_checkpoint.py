@@ -6,8 +6,8 @@ makes config.json, model.safetensors, vocab.txt and tokenizer_config.json, which
 `transformers.BertForPreTraining.from_pretrained("bert_hf")` loads. Of anything
 else (Hugging Face's folders, KerasHub's, OpenAI's of GPT-1, SavedModels of
 TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
---output_format the kind can stay the same, to change a checkpoint: --strip,
---float16, --grow_positions, --resize_vocab.
+--output_format the kind can stay the same, to change a checkpoint: --layers,
+--strip, --float16, --grow_positions, --resize_vocab.
 """
 
 import dataclasses
@@ -58,11 +58,17 @@ class ConversionSettings(typed_flags.Settings):
   head: str = _flags(
     "auto",
     "What to keep on top of BERT, other heads being left out. auto: leaves out "
-    "nothing; the head is that of the variables and of their training.",
+    "nothing; the head is that of the variables and of their training. With "
+    "--layers it means encoder, as a head has learned from all layers.",
     choices=("auto", *HEADS),
   )
   do_lower_case: bool | None = _flags(
     None, "Whether text is lower-cased; default what files beside --input show."
+  )
+  layers: tuple[str, ...] = _changes(
+    (),
+    "Keeps these layers, renumbered, such as 0,2,4: the start of a smaller "
+    "model. Leaves out the state of the training, too.",
   )
   strip: bool = _changes(
     False,
@@ -88,9 +94,14 @@ class ConversionSettings(typed_flags.Settings):
   )
 
   def check(self) -> None:
-    """Refuses two inputs, too, and an output that is there."""
+    """Refuses two inputs, too, other layers, and an output that is there."""
     if self.input and self.model:
       raise ValueError("--input and --model are the same: give one")
+    if not all(map(str.isdecimal, self.layers)):
+      raise ValueError(
+        f"--layers={','.join(self.layers)}: expected the numbers of layers, "
+        "from 0, such as 0,2,4"
+      )
     model_folder.check_free("output", self.output)
     super().check()
 
@@ -108,8 +119,12 @@ def make_model(
   settings: ConversionSettings, folder: models.ModelFolder
 ) -> models.Model:
   """Reads --input and changes it as the flags say."""
+  if settings.layers:
+    folder = conversion.choose_layers(folder, [*map(int, settings.layers)])
+    if settings.head == "auto":
+      settings = dataclasses.replace(settings, head="encoder")
   model = conversion.read(folder, settings)
-  if settings.strip:
+  if settings.strip or settings.layers:
     model = conversion.strip(model)
   if size := settings.grow_positions:
     model = conversion.grow_positions(model, size)

@@ -30,7 +30,9 @@ OTHER_FLAGS = set(
   "spark_master_url job_endpoint logdir array mem".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_COMMAND = re.compile(r"\bpython ((?:\w+/)*\w+\.py)\b(.*)")
+_COMMAND = re.compile(
+  r"\bpython ((?:\w+/)*\w+\.py|-m bert(?:\.\w+)+)(?![\w/])(.*)"
+)
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9_]*)(?![\w-])")
 
 
@@ -65,10 +67,13 @@ def links(page: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
 def commands(page: pathlib.Path) -> list[tuple[str, list[str]]]:
   """Returns program and arguments of every command, in blocks and in prose."""
   text = re.sub(r"\\\n\s*", " ", read(page))
-  return [  # Inline code, or a comment, ends the command.
-    (program, shlex.split(re.split(r"[`|]| #", rest)[0]))
-    for program, rest in _COMMAND.findall(text)
-  ]
+  found = []
+  for program, rest in _COMMAND.findall(text):
+    if program.startswith("-m "):  # A module of the package, run by its name.
+      program = f"{program[3:].replace('.', '/')}.py"
+    # Inline code, or a comment, ends the command.
+    found.append((program, shlex.split(re.split(r"[`|]| #", rest)[0])))
+  return found
 
 
 COMMANDS = [
@@ -91,9 +96,9 @@ def script_flags(script: pathlib.Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def declared():
-  """The flags of every program in the root, by its name: name -> absl flag."""
+  """The flags of every program of ours, by its path: name -> absl flag."""
   programs = {program for p in COMMANDS for program in p.values[:1]}
-  names = sorted(program for program in programs if "/" not in program)
+  names = sorted(p for p in programs if "/" not in p or p.startswith("bert/"))
   return {name: program_flags.declared_flags(name) for name in names}
 
 

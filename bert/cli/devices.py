@@ -10,8 +10,7 @@ from bert.cli import typed_flags
 from bert.data import processor, progress, remote
 
 # Flags that may differ between workers, besides files and folders.
-_HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "word_vectors"}
-_HOST_FLAGS |= {"teacher", "init_layers_from"}
+_HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "teacher"}
 _TPU = ("use_tpu=true", "distribution=tpu")
 _devices = typed_flags.group("Devices")
 _Settings = TypeVar("_Settings", bound="DeviceSettings")

@@ -50,7 +50,6 @@ _TRAINING_FLAGS = (
   "seed",
   "distillation_alpha",
   "distillation_temperature",
-  "init_layers_from",
 )
 _SHARE = "eval_share and seed"
 

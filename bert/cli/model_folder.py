@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import re
 from typing import Any, TypeVar
 
 from bert import tokenization
@@ -96,8 +95,6 @@ def find_files(settings: _Settings) -> _Settings:
   settings = dataclasses.replace(settings, start=start)
   if "do_lower_case" not in values:
     return settings
-  if source := values.get("init_layers_from"):
-    values["layers_folder"] = find_layers(source)[0]
   value = values["do_lower_case"]
   casing = _find_casing(settings, values)
   if casing and casing[0] != value:
@@ -188,33 +185,6 @@ def find_weights(folder: str) -> str:
   return best if files.exists(os.path.join(best, "checkpoint")) else folder
 
 
-def find_layers(flag: str) -> tuple[str, list[int]]:
-  """Returns the model of --init_layers_from, and the numbers of its layers."""
-  match = re.fullmatch(r"(.+):(\d+(?:,\d+)*)", flag)
-  if not match:
-    raise ValueError(
-      f"--init_layers_from={flag}: expected a folder, a colon and layers, such "
-      "as bert:0,2,4"
-    )
-  folder = find_weights(hub.find(match[1], "--init_layers_from="))
-  return folder, [*map(int, match[2].split(","))]
-
-
-def check_same_tokens(vocab_file: str, folders: Iterable[str]) -> None:
-  """Raises a ValueError if the vocabulary in a model's folders is another."""
-  theirs = find_vocabulary(folders)
-  if not theirs or theirs == vocab_file:
-    return
-  ids, known = map(vocabulary_table.load_vocab, (vocab_file, theirs))
-  for token in (*ids, *known):
-    if ids.get(token) != known.get(token):
-      raise ValueError(
-        f"--vocab_file={vocab_file}: the id of {token!r:.80} is "
-        f"{ids.get(token, 'missing')}, in {theirs} "
-        f"{known.get(token, 'missing')}: pass the vocabulary of the weights"
-      )
-
-
 def _is_of_bert(path: str) -> bool:
   """Returns whether a config is Google's, or Hugging Face's of a BERT."""
   contents = files.read_json(path)
@@ -224,13 +194,12 @@ def _is_of_bert(path: str) -> bool:
 
 def _find_casing(settings, values) -> tuple[bool, str] | None:
   """Returns the casing of a model, and the file next to it that says it."""
-  names = ("folder", "layers_folder", "model_dir", *_FILES)
+  names = ("folder", "model_dir", *_FILES)
   paths = [values.get(name) for name in names]
   pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))
   for folder in dict.fromkeys(itertools.chain(*pairs)):
     found = tokenizer_files.read_casing(folder)
-    is_model = folder in (settings.folder, values.get("layers_folder"))
-    if not found and is_model and values["vocab_file"]:
+    if not found and folder == settings.folder and values["vocab_file"]:
       found = _guess_casing(settings, values["vocab_file"])
     if found:
       return found

@@ -4,7 +4,6 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
 import functools
-import importlib
 import os
 import pathlib
 import re
@@ -157,36 +156,24 @@ def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
   That may lack this head's variables, and have another's; both are printed.
   Returns the number of updates behind the weights.
   """
-  if settings.word_vectors and not settings.do_train:
-    raise ValueError(
-      "--word_vectors: only a training starts with them; leave out the flag, "
-      "or pass --do_train=true"
-    )
   folder = settings.output_dir
   # The step at which training resumes depends on the slots, too.
   step = checkpoints.restore(folder, variables, settings.do_train)
   if step is not None:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
-  if settings.init_layers_from or settings.init_checkpoint:
-    if settings.init_layers_from:
-      start = _choose_layers(settings)
-    else:
-      start = settings.start().weights
-    loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
-    print(f"weights from {start.source}")
-    for title, names in (
-      ("not in it, start at random", loaded.missing),
-      ("in it, not used", loaded.unused),
-    ):
-      if names:
-        print(f"  {title}: {', '.join(_join_heads(names))}")
-  else:
+  if not settings.init_checkpoint:
     print("no checkpoint given: the weights are random")
-  if settings.word_vectors:
-    word_vectors = importlib.import_module("bert.contrib.word_vectors")
-    variable = variables["bert/embeddings/word_embeddings"]
-    word_vectors.use(settings.word_vectors, settings.vocab_file, variable)
+    return 0
+  start = settings.start().weights
+  loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
+  print(f"weights from {start.source}")
+  for title, names in (
+    ("not in it, start at random", loaded.missing),
+    ("in it, not used", loaded.unused),
+  ):
+    if names:
+      print(f"  {title}: {', '.join(_join_heads(names))}")
   return 0
 
 
@@ -203,30 +190,6 @@ def _join_heads(names: Sequence[str]) -> list[str]:
     is_long = heads[head] > 2 and head != "bert"
     shown[f"{head} ({heads[head]} variables)" if is_long else name] = None
   return list(shown)
-
-
-def _choose_layers(settings: Any) -> checkpoints.Weights:
-  """Opens the layers of --init_layers_from; a ValueError if they do not fit."""
-  flag, config = settings.init_layers_from, model_folder.read_config(settings)
-  if settings.init_checkpoint:
-    raise ValueError(
-      f"--init_layers_from={flag}: pass neither --model nor --init_checkpoint"
-    )
-  path, layers = model_folder.find_layers(flag)
-  start = model_folder.open(path)
-  if settings.vocab_file:
-    model_folder.check_same_tokens(settings.vocab_file, start.folders)
-  names = ("hidden_size", "num_attention_heads", "hidden_act")
-  ours, theirs = (
-    {name: getattr(c, name, None) for name in names}
-    for c in (config, start.config)
-  )
-  if (ours, config.num_hidden_layers) != (theirs, len(layers)):
-    raise ValueError(
-      f"--init_layers_from={flag}: {len(layers)} layers of {theirs}; expected "
-      f"{config.num_hidden_layers} of {ours}"
-    )
-  return checkpoints.choose_layers(start.weights, layers)
 
 
 def trained_folder(settings: Any) -> str:

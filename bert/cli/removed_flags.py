@@ -5,4 +5,9 @@ A command line with one of them ends in a line that names the new command.
 
 # By the flag's name, as it is said after "use". A program that still has a flag
 # of this name is not concerned.
-REPLACEMENTS: dict[str, str] = {}
+REPLACEMENTS: dict[str, str] = {
+  "init_layers_from": "python convert_checkpoint.py --model=... --layers=0,2,4 "
+  "--output_format=google --output=NEW, and --model=NEW here",
+  "word_vectors": "python -m bert.contrib.word_vectors --vectors=... "
+  "--output=NEW, and --model=NEW here",
+}

@@ -57,15 +57,6 @@ class ModelSettings(StartSettings):
     "folder of a checkpoint, or what another library wrote.",
     path="checkpoint",
   )
-  word_vectors: str | None = _model(
-    None,
-    "A file in word2vec's text format, whose vectors replace those of the same "
-    "words at the start of a training.",
-    path="file",
-  )
-  init_layers_from: str | None = _model(
-    None, "Starts with these layers of a deeper model, such as bert:0,2,4."
-  )
   output_dir: str = _model(
     None,
     "The folder for checkpoints, TensorBoard events and results.",

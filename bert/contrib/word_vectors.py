@@ -1,28 +1,109 @@
-"""Word vectors in word2vec's text format, as initial word embeddings."""
+"""Writes a model whose word embeddings are vectors in word2vec's text format.
 
-import numpy as np
-import tensorflow as tf
+  python -m bert.contrib.word_vectors --vectors=glove.txt --output=start \\
+    --bert_config_file=configs/text_cnn_tiny.json --vocab_file=vocab.txt
 
-from bert.data import files
+The other weights are those of --model or --init_checkpoint, or else random, as
+every training with this --seed draws them. All programs that train take the
+folder as --model.
+"""
+
+import dataclasses
+
+from bert.cli import model_folder, program, shared_flags, typed_flags
 from bert.vocabularies import vocabulary_table
 
+_flags = typed_flags.group("Flags")
 
-def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
-  """Puts the vectors of a file into word embeddings, and prints how many.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordVectorSettings(shared_flags.StartSettings):
+  """The settings of this program."""
+
+  vectors: str = _flags(
+    None,
+    "A file in word2vec's text format, whose vectors replace the embeddings of "
+    "the same tokens; of a word that occurs twice, the first one counts.",
+    required=True,
+    path="file",
+  )
+  output: str = _flags(
+    None, "A folder to write; new or empty.", required=True, path="new_folder"
+  )
+  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  bert_config_file: str | None = _flags(
+    None, "The bert_config.json of the model.", unless="model", path="file"
+  )
+  init_checkpoint: str | None = _flags(
+    None, "The other weights; random without it and --model.", path="checkpoint"
+  )
+  vocab_file: str = _flags(
+    None, vocabulary_table.HELP, unless="model", path="file"
+  )
+  do_lower_case: bool = _flags(
+    True, "Whether to lower-case and strip accents: False for cased models."
+  )
+  seed: int = _flags(12345, "Decides the random weights.", least=0)
+
+  def check(self) -> None:
+    """Refuses an output that is there, too."""
+    model_folder.check_free("output", self.output)
+    super().check()
+
+
+if __name__ == "__main__":
+  program.start(WordVectorSettings)
+
+import os
+import time
+
+import keras
+import numpy as np
+
+from bert import modeling
+from bert.data import atomic, files, label_files
+from bert.encoders import encoder_table
+from bert.weights import checkpoints, fitting
+
+_TABLE = "bert/embeddings/word_embeddings"
+
+
+def read_weights(
+  settings: WordVectorSettings, config: modeling.EncoderConfig
+) -> dict[str, np.ndarray]:
+  """Returns the weights to start from, heads included, by name."""
+  keras.utils.set_random_seed(settings.seed % 2**32)
+  encoder = encoder_table.make_encoder(config)
+  variables = checkpoints.model_variables(encoder)
+  if not settings.init_checkpoint:
+    return {name: np.asarray(value) for name, value in variables.items()}
+  start = settings.start().weights
+  fitting.compare(
+    start.source,
+    start.shapes,
+    {name: tuple(value.shape) for name, value in variables.items()},
+    checkpoints.is_above_layers,
+  )
+  return {
+    name: np.asarray(start.read(name))
+    for name in start.shapes
+    if not fitting.is_training_state(name, start.shapes)
+  }
+
+
+def replace_rows(path: str, vocab_file: str, table: np.ndarray) -> str:
+  """Puts the vectors of a file into word embeddings; returns what it did.
 
   A line holds a word and its numbers, separated by spaces; the first may hold
-  two numbers instead, of vectors and of their width. Of a word that occurs
-  twice, the first vector counts. A ValueError names any other line, or
-  a vocabulary that is not one of words.
+  two numbers instead, of vectors and of their width. A ValueError names any
+  other line, or a vocabulary that is not one of words.
   """
-  if not vocab_file:
-    raise ValueError("--word_vectors needs --vocab_file, for the words' rows")
   if vocab_file.endswith((".model", ".json")):
     raise ValueError(
-      f"--word_vectors: {vocab_file} marks where words begin or end; "
+      f"--vocab_file={vocab_file}: its tokens mark where words begin or end; "
       "expected a vocab.txt or *.words"
     )
-  table, vocabulary = variable.numpy(), vocabulary_table.load_vocab(vocab_file)
+  vocabulary = vocabulary_table.load_vocab(vocab_file)
   found, width = set(), table.shape[1]
   for number, line in enumerate(files.read_lines(path), 1):
     word, *values = line.rstrip().split(" ")
@@ -40,6 +121,34 @@ def use(path: str, vocab_file: str | None, variable: tf.Variable) -> None:
     if word in vocabulary and word not in found:
       found.add(word)
       table[vocabulary[word]] = vector
-  variable.assign(table)
-  count, rest = len(found), len(vocabulary) - len(found)
-  print(f"{path}: vectors of {count} tokens; {rest} tokens stay as they were")
+  rest = len(vocabulary) - len(found)
+  return (
+    f"{path}: vectors of {len(found)} tokens; {rest} tokens stay as they were"
+  )
+
+
+def main() -> None:
+  """Reads or draws weights, replaces the embeddings, and writes a model."""
+  start = time.monotonic()
+  settings = model_folder.find_files(WordVectorSettings.read())
+  config = model_folder.read_config(settings)
+  model_folder.check_vocabulary(settings.vocab_file, config)
+  values = read_weights(settings, config)
+  values[_TABLE] = values[_TABLE].copy()  # What is read may not be changed.
+  found = replace_rows(settings.vectors, settings.vocab_file, values[_TABLE])
+
+  with atomic.new_folder(settings.output) as folder:
+    checkpoints.write(folder, values)
+    path = os.path.join(folder, "bert_config.json")
+    files.write_text(path, config.to_json_string())
+    vocabulary_table.copy(settings.vocab_file, folder)
+    casing = {"do_lower_case": settings.do_lower_case}
+    files.write_json(os.path.join(folder, "tokenizer_config.json"), casing)
+    if labels := model_folder.initial_labels(settings):
+      label_files.write(os.path.join(folder, "labels.txt"), labels)
+  lines = [found, f"wrote {settings.output}, the --model of a training"]
+  program.print_end(start, *lines)
+
+
+if __name__ == "__main__":
+  program.run_program(main)

@@ -4,6 +4,7 @@ A model that was opened, Google's or another library's, becomes a `Model`;
 functions that change it return a new one.
 """
 
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -16,6 +17,7 @@ from bert.data import label_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import fitting
 
+_LAYER = "bert/encoder/layer_"  # Begins the names of a layer's variables.
 _POSITIONS = "bert/embeddings/position_embeddings"
 # The variables that have a row, or an element, for each token.
 _TABLE = "bert/embeddings/word_embeddings"
@@ -75,6 +77,35 @@ def read(folder: models.ModelFolder, settings: Any) -> models.Model:
   return models.Model(
     **(vars(folder) | changed), values=values, head=head, vocabulary=vocabulary
   )
+
+
+def choose_layers(
+  folder: models.ModelFolder, layers: Sequence[int]
+) -> models.ModelFolder:
+  """Returns a model with some layers of another one, and the rest of it.
+
+  Args:
+    folder: the model, as it was opened.
+    layers: the numbers of its layers, from 0, in their new order.
+  """
+  _check_is_transformer(folder)
+  weights = folder.weights
+  # Stored names by their new ones; an optimizer's slots move with their layer.
+  stored = {n: n for n in weights.shapes if not n.startswith(_LAYER)}
+  for place, layer in enumerate(layers):
+    old, new = f"{_LAYER}{layer}/", f"{_LAYER}{place}/"
+    names = [name for name in weights.shapes if name.startswith(old)]
+    if not names:
+      raise ValueError(f"--layers: no layer {layer} in {folder.source}")
+    stored |= {name.replace(old, new): name for name in names}
+
+  shallow = weights._replace(
+    source=f"{folder.source}, layers {', '.join(map(str, layers))}",
+    shapes={new: weights.shapes[old] for new, old in stored.items()},
+    read=lambda name: weights.read(stored[name]),
+  )
+  config = dataclasses.replace(folder.config, num_hidden_layers=len(layers))
+  return dataclasses.replace(folder, weights=shallow, config=config)
 
 
 def _check_is_transformer(folder: models.ModelFolder) -> None:

@@ -319,27 +319,6 @@ def assign(
   return fitting.Loaded(found.missing, found.unused + unread)
 
 
-def choose_layers(weights: Weights, layers: Sequence[int]) -> Weights:
-  """Returns an encoder whose layer i is layer `layers[i]` of another."""
-  source = weights.source
-  names = [name for name in weights.shapes if name.startswith("bert/")]
-  found = {name: name for name in names if "/layer_" not in name}
-  for place, layer in enumerate(layers):
-    old, new = (f"bert/encoder/layer_{i}/" for i in (layer, place))
-    own = [name for name in names if name.startswith(old)]
-    if not own:
-      raise ValueError(f"--init_layers_from: no layer {layer} in {source}")
-    found |= {name.replace(old, new): name for name in own}
-  shapes = {name: weights.shapes[old] for name, old in found.items()}
-  source = f"{source}, layers {', '.join(map(str, layers))}"
-  return weights._replace(
-    source=source,
-    shapes=shapes,
-    read=lambda name: weights.read(found[name]),
-    unread=(),
-  )
-
-
 def check_masked_lm(weights: Weights, names: Iterable[str]) -> None:
   """Raises a ValueError if weights lack some of a model's masked-LM head."""
   missing = sorted(set(names) - set(weights.shapes))

@@ -245,6 +245,14 @@ def test_help_shows_groups_and_defaults(ends):
     # The original's README says so where cased models are meant.
     (["--do_lower=False"], "--do_lower: did you mean --do_lower_case?"),
     (["--zzz"], "no flag is called --zzz; see --help"),
+    (
+      ["--init_layers_from=deep:0,2"],
+      "no flag is called --init_layers_from: use python convert_checkpoint.py",
+    ),
+    (
+      ["--word_vectors", "a.txt"],
+      "no flag is called --word_vectors: use python -m bert.contrib.word_vec",
+    ),
     (["--input_file=a"], "missing --output_file, --model (or --vocab_file); s"),
     (["--max_seq_length=x"], "--max_seq_length=x: invalid literal for int() w"),
     (["d", "--input_file=a"], "unexpected argument 'd': expected --name=value"),

@@ -678,8 +678,6 @@ def test_fine_tuning_starts_without_a_pooler(capsys):
       init_checkpoint="there",
       bert_config_file="there/config.json",
       do_train=do_train,
-      word_vectors=None,
-      init_layers_from=None,
       start=lambda: model_folder.open("there"),
     )
     output_folder.load_trained_weights(settings, model)

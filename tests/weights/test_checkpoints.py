@@ -344,19 +344,3 @@ def test_what_a_reader_keeps_is_released_when_it_was_assigned():
   checkpoints.assign(weights, {"x": variable})
   assert variable.numpy().tolist() == [1.0, 2.0]
   assert kept == {}
-
-
-def test_chosen_layers_are_released_as_well():
-  released = []
-  weights = checkpoints.Weights(
-    "folder",
-    {"bert/encoder/layer_1/a": (1,), "cls/b": (1,)},
-    lambda name: np.float32([len(name)]),
-    ["other"],
-    lambda: released.append(True),
-  )
-  chosen = checkpoints.choose_layers(weights, [1])
-  assert (chosen.source, chosen.unread) == ("folder, layers 1", ())
-  variable = tf.Variable([0.0])
-  checkpoints.assign(chosen, {"bert/encoder/layer_0/a": variable})
-  assert variable.numpy().tolist() == [22.0] and released == [True]
