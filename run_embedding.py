@@ -168,7 +168,7 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning, vectors
-from bert.inputs import feature_files
+from bert.inputs import feature_sets
 from bert.tasks import embedding_data
 from bert.training import batch_loss
 
@@ -260,12 +260,12 @@ def make_loss(settings: EmbeddingSettings) -> batch_loss.BatchLoss:
 
 def find_set(
   settings: EmbeddingSettings, kind: str, path: str
-) -> feature_files.FeatureSet:
+) -> feature_sets.FeatureSet:
   """Returns the examples of a file."""
   bounds = (settings.min_score, settings.max_score)
   bounds = () if kind == "train" and settings.objective != "scores" else bounds
   table = find_table(settings, kind, path)
-  return feature_files.FeatureSet(
+  return feature_sets.FeatureSet(
     kind=kind,
     settings=embedding_data.FeatureSettings(
       settings.vocab_file,

@@ -44,7 +44,7 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning
-from bert.inputs import feature_files
+from bert.inputs import feature_sets
 from bert.report import metrics
 from bert.tasks import multiple_choice_data
 
@@ -88,7 +88,7 @@ def open_data(
   settings: ChoiceSettings, paths: dict[str, str]
 ) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = feature_files.FeatureSettings(
+  features = feature_sets.FeatureSettings(
     settings.vocab_file, settings.do_lower_case, settings.max_seq_length
   )
   limit = settings.max_train_examples
@@ -111,7 +111,7 @@ def open_data(
 
 
 def choose(
-  run: fine_tuning.Run, examples: feature_files.FeatureSet, batch_size: int
+  run: fine_tuning.Run, examples: feature_sets.FeatureSet, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns the probabilities of all choices, and the numbers of the right.
 

@@ -90,11 +90,11 @@ def main() -> int:
 
 def make_sample(workload: Workload) -> str:
   """Makes the feature file and the `Sample`; says what is in it."""
-  from bert.inputs import feature_files
+  from bert.inputs import batch_order
 
   features = open_train(workload).features
   lengths, size = features.lengths, workload.batch_size
-  order = feature_files.epoch_order(lengths, size, contest.SEED, epoch=0)
+  order = batch_order.epoch_order(lengths, size, contest.SEED, epoch=0)
   whole = order[: len(order) // size * size]
   padded = lengths[whole].reshape(-1, size).max(1)
   first = find_typical(padded, workload.batches)
@@ -197,16 +197,15 @@ def make_our_training(
   import tensorflow as tf
 
   from bert import optimization, run_classifier
-  from bert.inputs import feature_files
   from bert.training import loop, training_plan
 
   model, split, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )
-  parse = feature_files.make_parser(split.layout, config, is_padded)
+  parse = split.make_parser(config, is_padded)
   size = workload.batch_size
-  source = feature_files.training_source(split, parse, size, contest.SEED)
+  source = split.training_input(parse, size, contest.SEED)
   plan = training_plan.TrainingPlan("", 100000, size)
   strategy = tf.distribute.get_strategy()
   first = int(load_sample(workload).first_batch)
@@ -291,14 +290,14 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   import tensorflow as tf
 
   from bert import run_classifier
-  from bert.inputs import feature_files
+  from bert.inputs import batch_order
   from bert.training import prediction
 
   model, split, config = make_our_model(workload, precision)
-  parse = feature_files.make_parser(split.layout, config, is_static=False)
+  parse = split.make_parser(config, is_static=False)
   features = split.features
   rows = load_sample(workload).predict_rows
-  order = feature_files.batches_by_tokens(
+  order = batch_order.batches_by_tokens(
     features.lengths[rows], PREDICT_BATCH_SIZE * workload.max_seq_length
   )
   order = [rows[indices] for indices in order]
@@ -351,7 +350,7 @@ def make_peer_training(
 ) -> contest.Turn:
   """Updates by the fused AdamW on the batches that ours trains on.
 
-  Trainer groups by length as our `feature_files.epoch_order` does: it shuffles,
+  Trainer groups by length as our `batch_order.epoch_order` does: it shuffles,
   and sorts within 50 batches.
   """
   import torch

@@ -468,7 +468,7 @@ def make_our_prediction(
   workload: Workload, precision: str, padding_competes: bool
 ) -> contest.Turn:
   """Computes logits as run_squad.py does."""
-  from bert.inputs import feature_files
+  from bert.inputs import batch_order
   from bert.tasks import squad_data
 
   program = open_run(workload, precision, padding_competes)
@@ -476,7 +476,7 @@ def make_our_prediction(
   rows = sample.rows
   if padding_competes:
     # The batches of the whole file would hold other windows, equally long.
-    order = feature_files.make_batches(rows, workload.batch_size, 0, True)
+    order = batch_order.make_batches(rows, workload.batch_size, 0, True)
     order = [rows[indices] for indices in order]
   else:
     order = program.batch_order(split, workload.batch_size)

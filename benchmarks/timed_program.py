@@ -29,7 +29,7 @@ import numpy as np
 
 from bert import heads, optimization
 from bert.cli import fine_tuning
-from bert.inputs import feature_files
+from bert.inputs import batch_order
 from bert.training import model_selection, prediction
 
 # The class, and the labels of a batch as it takes them, by problem.
@@ -162,7 +162,7 @@ class PeerRun(TimedRun):
     features = data.features
     epochs = math.ceil(count / len(features))
     orders = [
-      feature_files.epoch_order(features.lengths, size, plan.seed, epoch)
+      batch_order.epoch_order(features.lengths, size, plan.seed, epoch)
       for epoch in range(epochs)
     ]
     order = np.concatenate(orders)[:count].reshape(-1, size)

@@ -33,7 +33,7 @@ from bert.cli import (
   training_run,
 )
 from bert.data import files
-from bert.inputs import feature_files
+from bert.inputs import batch_order, feature_sets
 from bert.training import same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
@@ -61,7 +61,7 @@ class Data(NamedTuple):
   metric: str  # Decides which weights are best.
   # Later runs in the output folder must agree with this, as JSON values ...
   model_settings: Mapping[str, Any]
-  train: Any = None  # A `feature_files.FeatureSet`; None if not requested.
+  train: Any = None  # A `feature_sets.FeatureSet`; None if not requested.
   dev: Sequence[Any] = ()  # Training scores the first.
   test: Sequence[Any] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
@@ -79,7 +79,7 @@ class Data(NamedTuple):
     return self.model_settings.get("pooling", "")
 
   @property
-  def sets(self) -> list[feature_files.FeatureSet]:
+  def sets(self) -> list[feature_sets.FeatureSet]:
     """All sets of examples, each once."""
     sets = filter(None, [self.train, *self.dev, *self.test])
     return list({id(examples): examples for examples in sets}.values())
@@ -220,18 +220,18 @@ class Run(training_run.TrainingRun):
         files.remove(os.path.join(self.folder, name))
 
   def parser(
-    self, data: feature_files.FeatureSet
+    self, data: feature_sets.FeatureSet
   ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the function from serialized rows, string [B], to features."""
-    return feature_files.make_parser(
-      data.layout, self.config, devices.uses_fixed_shapes(self.settings)
+    return data.make_parser(
+      self.config, devices.uses_fixed_shapes(self.settings)
     )
 
   def batch_order(
-    self, data: feature_files.FeatureSet, batch_size: int
+    self, data: feature_sets.FeatureSet, batch_size: int
   ) -> list[np.ndarray]:
-    """Returns the batches to predict; see `feature_files.make_batches`."""
-    return feature_files.make_batches(
+    """Returns the batches to predict; see `batch_order.make_batches`."""
+    return batch_order.make_batches(
       data.features.lengths,
       batch_size,
       self.settings.max_seq_length,
@@ -239,13 +239,11 @@ class Run(training_run.TrainingRun):
     )
 
   def predict(
-    self, data: feature_files.FeatureSet, batch_size: int
+    self, data: feature_sets.FeatureSet, batch_size: int
   ) -> dict[str, np.ndarray]:
     """Returns the predictions for the rows of a set, in order."""
     order = self.batch_order(data, batch_size)
-    return feature_files.predict(
-      self.predictor, data.features, order, self.parser(data)
-    )
+    return data.features.predict(self.predictor, order, self.parser(data))
 
   def train(
     self,
@@ -291,8 +289,7 @@ class Run(training_run.TrainingRun):
     if source is None:
       if settings.teacher:
         loss_fn = teaching.teach(self, loss_fn)
-      source = feature_files.training_source(
-        self.data.train,
+      source = self.data.train.training_input(
         self.parser(self.data.train),
         plan.train_batch_size,
         settings.seed,
@@ -326,7 +323,7 @@ class Run(training_run.TrainingRun):
     self.shown_scores = self.shown_scores or {metric: scores[metric], **scores}
 
   def report_on(
-    self, data: feature_files.FeatureSet, describe: Any, *values: Any
+    self, data: feature_sets.FeatureSet, describe: Any, *values: Any
   ) -> None:
     """Adds a section to report.html: `describe(examples, *values)`, in HTML."""
     title = {"predict": "Prediction"}.get(data.kind, "Evaluation")

@@ -69,10 +69,8 @@ def teach(run: Any, loss_fn: Any) -> Any:
     train, suffix="_teacher", source=source, shows_progress=False
   )
   rows = _make_rows(run, counts)
-  logits = feature_files.open_or_make(data, run.local_folder, rows, counts)
-  feature_files.print_summary(
-    logits, f"teacher: {len(logits):,} rows of logits"
-  )
+  logits = data.open_or_make(run.local_folder, rows, counts)
+  logits.print_summary(f"teacher: {len(logits):,} rows of logits")
   train.features.add_features(logits)
   feature = tf.io.FixedLenFeature(logits.counts["shape"], tf.float32)
   others = {**train.layout.others, distillation.FEATURE: feature}

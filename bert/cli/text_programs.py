@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert import tokenization
 from bert.cli import devices, model_folder, program, shared_flags
 from bert.data import file_search, progress, text_files
-from bert.inputs import feature_files, text_inputs
+from bert.inputs import batch_order, text_inputs
 from bert.training import prediction
 from bert.vocabularies import lost_letters, vocabulary_table
 from bert.weights import checkpoints
@@ -36,7 +36,7 @@ class TextModel(NamedTuple):
     return functools.partial(
       text_inputs.predict,
       prediction.Predictor(self.strategy, self.model, compute),
-      lambda lengths: feature_files.make_batches(
+      lambda lengths: batch_order.make_batches(
         lengths, self.settings.batch_size, length, is_static
       ),
       width=length if is_static else None,

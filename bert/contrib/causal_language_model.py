@@ -12,7 +12,7 @@ from bert import heads
 from bert.cli import fine_tuning, model_folder, shared_flags
 from bert.contrib import shared_tasks
 from bert.data import files, record_writer
-from bert.inputs import feature_files, held_out
+from bert.inputs import feature_files, feature_sets, held_out
 
 _METRICS = ("accuracy", "loss", "perplexity")
 
@@ -32,12 +32,12 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_data():
-    features = feature_files.FeatureSettings(
+    features = feature_sets.FeatureSettings(
       settings.vocab_file, settings.do_lower_case, settings.max_seq_length
     )
     limit = settings.max_train_examples
     sets = {
-      kind: feature_files.find_set(_read_texts, kind, path, features, limit)
+      kind: feature_sets.find_set(_read_texts, kind, path, features, limit)
       for kind, path in paths.items()
     }
     if settings.eval_share and "train" in sets:
@@ -77,14 +77,13 @@ def _read_texts(path: str) -> Iterator[Text]:
       yield Text(text, f"{path}:{number}")
 
 
-def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of lines, or of their parts, or finds them."""
   counts = {"lines": 0}
   rows = _make_rows(data, counts)
-  features = feature_files.open_or_make(data, folder, rows, counts)
-  data.layout = feature_files.Layout((data.settings.max_seq_length,))
-  feature_files.print_summary(
-    features,
+  features = data.open_or_make(folder, rows, counts)
+  data.layout = feature_sets.Layout((data.settings.max_seq_length,))
+  features.print_summary(
     f"{data.kind}: {len(features):,} inputs of {features.counts['lines']:,} "
     f"lines, {np.mean(features.lengths):.1f} tokens on average",
   )

@@ -33,7 +33,7 @@ class MaskedLmSettings(shared_flags.EvaluationSettings):
 
 
 class Records(NamedTuple):
-  """Pre-training records, in the place of a `feature_files.FeatureSet`."""
+  """Pre-training records, in the place of a `feature_sets.FeatureSet`."""
 
   key: str
   found: pretraining_data.PretrainingData

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert.data import files
-from bert.inputs import feature_files
+from bert.inputs import feature_sets
 
 _NAME = "held_out.jsonl"
 # What an example is drawn by: its labels, and what no other part may have.
@@ -58,13 +58,13 @@ def draw_of_each(
 
 
 def split(
-  data: feature_files.FeatureSet,
+  data: feature_sets.FeatureSet,
   share: float,
   seed: int,
   describe: Callable[[Any], Description],
   draw: Callable[[Sequence[Any], float, int], list[int]] = draw,
   **others: Any,
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Splits a training set; returns what to train and what to evaluate on.
 
   Examples with the same second value of `describe` stay together; `draw` takes

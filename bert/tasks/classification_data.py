@@ -15,13 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert.data import files, label_files, record_writer, tables
-from bert.inputs import feature_files, held_out
+from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import retrieval_scores
 from bert.tasks import classification, classification_results
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings(feature_files.FeatureSettings):
+class FeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
 
   doc_stride: int | None  # None: long texts are truncated.
@@ -36,7 +36,7 @@ class FeatureSettings(feature_files.FeatureSettings):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ClassificationSet(feature_files.FeatureSet):
+class ClassificationSet(feature_sets.FeatureSet):
   """One set of examples."""
 
   settings: FeatureSettings
@@ -97,7 +97,7 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   names = ("examples", "cut", "labelled", "empty", "left_out")
   counts = dict.fromkeys(names, 0)
   rows = _make_rows(data, counts)
-  features = feature_files.open_or_make(data, folder, rows, counts)
+  features = data.open_or_make(folder, rows, counts)
   is_multi_label = settings.problem == "multi_label"
   label_ids = tf.io.FixedLenFeature(
     [settings.num_outputs if is_multi_label else 1],
@@ -105,15 +105,14 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   )
   is_real = tf.io.FixedLenFeature([], tf.int64)
   others = {"label_ids": label_ids, "is_real_example": is_real}
-  data.layout = feature_files.Layout((settings.max_seq_length,), others=others)
+  data.layout = feature_sets.Layout((settings.max_seq_length,), others=others)
   counts = features.counts
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
   if counts["empty"]:
     windows += f", {counts['empty']:,} of them with an empty text"
   left_out = counts["left_out"]
   without = data.kind == "train" and counts["examples"] - counts["labelled"]
-  feature_files.print_summary(
-    features,
+  features.print_summary(
     f"{data.kind} ({data.name}): {counts['examples']:,} examples{windows}, "
     f"{np.mean(features.lengths):.1f} tokens on average, {counts['cut']:,} "
     f"truncated to --max_seq_length={settings.max_seq_length}",

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.data import record_writer, tables
-from bert.inputs import feature_files, held_out
+from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import metrics, retrieval_scores
 
 _PAIR_METRICS = ("spearman", "pearson")
@@ -25,14 +25,14 @@ _MOST_UPDATES = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings(feature_files.FeatureSettings):
+class FeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
 
   # The lowest and the highest label; (): it is a third text, if there is any.
   bounds: tuple[float, ...]
 
 
-def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
   A row has input_ids, input_mask and segment_ids, int64 [T, max_seq_length],
@@ -42,17 +42,16 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   """
   counts: dict[str, Any] = {"cut": 0}
   rows = _make_rows(data, counts)
-  features = feature_files.open_or_make(data, folder, rows, counts)
+  features = data.open_or_make(folder, rows, counts)
   counts, length = features.counts, data.settings.max_seq_length
-  data.layout = feature_files.Layout(
+  data.layout = feature_sets.Layout(
     (counts["texts"], length),
     others={
       "text_ids": tf.io.FixedLenFeature([counts["texts"], 2], tf.int64),
       "number": tf.io.FixedLenFeature([1], tf.float32),
     },
   )
-  feature_files.print_summary(
-    features,
+  features.print_summary(
     f"{data.kind}{data.suffix}: {len(features):,} examples, "
     f"{counts['texts']} text(s) each, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
@@ -123,8 +122,8 @@ def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
 
 
 def split(
-  data: feature_files.FeatureSet, share: float, seed: int, by_label: bool
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+  data: feature_sets.FeatureSet, share: float, seed: int, by_label: bool
+) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Holds out examples; those of one first text are in one part only.
 
   By label, both parts have every label: a ValueError if it has one text.
@@ -141,7 +140,7 @@ def split(
 
 
 def draw_pairs(
-  sets: dict[str, feature_files.FeatureSet],
+  sets: dict[str, feature_sets.FeatureSet],
   labels: Sequence[str],
   encode_label: Callable[[Any], int],
   seed: int,

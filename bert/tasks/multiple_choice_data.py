@@ -7,13 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert.data import record_writer, tables
-from bert.inputs import feature_files, held_out
+from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import metrics, plots
 from bert.tasks import multiple_choice
 
 # Takes kind, path, settings and the most examples to train on.
 find_set = functools.partial(
-  feature_files.find_set, multiple_choice.read_examples
+  feature_sets.find_set, multiple_choice.read_examples
 )
 
 
@@ -27,7 +27,7 @@ split = functools.partial(
 )
 
 
-def make_features(data: feature_files.FeatureSet, folder: str) -> None:
+def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
   A row has as many choices, C, as any question: input_ids, input_mask and
@@ -38,18 +38,17 @@ def make_features(data: feature_files.FeatureSet, folder: str) -> None:
   """
   counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": []}
   rows = _make_rows(data, counts)
-  features = feature_files.open_or_make(data, folder, rows, counts)
+  features = data.open_or_make(folder, rows, counts)
   counts, length = features.counts, data.settings.max_seq_length
   num_choices = counts["choices"]  # The most of any question.
-  data.layout = feature_files.Layout(
+  data.layout = feature_sets.Layout(
     (num_choices, length),
     others={
       "choice_mask": tf.io.FixedLenFeature([num_choices], tf.int64),
       "label_ids": tf.io.FixedLenFeature([1], tf.int64),
     },
   )
-  feature_files.print_summary(
-    features,
+  features.print_summary(
     f"{data.kind}: {len(features):,} examples of up to {num_choices} choices, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
     f"{counts['cut']:,} truncated to --max_seq_length={length}",

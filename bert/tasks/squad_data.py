@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert.data import atomic, progress, tables, worker_processes
 from bert.inputs import (
   feature_files,
+  feature_sets,
   held_out,
   records,
   text_inputs,
@@ -30,7 +31,7 @@ SMALL_FILE = 1 << 20
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class SquadSet(feature_files.FeatureSet):
+class SquadSet(feature_sets.FeatureSet):
   """The questions of a file; its kind is "train", "eval" or "dev"."""
 
   settings: squad_features.FeatureSettings
@@ -72,7 +73,7 @@ def find_set(
 
 def split(
   data: SquadSet, share: float, seed: int, kind: str
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Holds out the questions of a share of the contexts, as a set of a kind."""
   train, held = held_out.split(
     data,
@@ -96,10 +97,10 @@ def make_features(data: SquadSet, folder: str) -> None:
   counts: dict[str, Any] = dict.fromkeys(names, 0)
   counts |= {"misplaced_shown": [], "unlabelled": []}
   rows = _make_rows(data, counts)
-  features = feature_files.open_or_make(data, folder, rows, counts)
+  features = data.open_or_make(folder, rows, counts)
   length = data.settings.max_seq_length
   positions = ["start_positions", "end_positions"] if data.is_training else []
-  data.layout = feature_files.Layout(
+  data.layout = feature_sets.Layout(
     (length,),
     others=dict.fromkeys(positions, tf.io.FixedLenFeature([], tf.int64)),
     limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
@@ -115,8 +116,7 @@ def make_features(data: SquadSet, folder: str) -> None:
       f"{counts['outside']:,} windows do not contain the answer; "
       f"{counts['unanswerable']:,} questions have none"
     )
-  feature_files.print_summary(
-    features,
+  features.print_summary(
     f"{data.paths[0]}: {counts['questions']:,} questions in {len(features):,} "
     f"windows of {np.mean(features.lengths):.1f} tokens on average",
     *lines,

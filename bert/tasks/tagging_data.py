@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import files, label_files, record_writer, tables
-from bert.inputs import feature_files, held_out
+from bert.inputs import feature_files, feature_sets, held_out
 from bert.tasks import tagging, tagging_results, tagging_schemes
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings(feature_files.FeatureSettings):
+class FeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
 
   document_context: bool
@@ -27,7 +27,7 @@ class FeatureSettings(feature_files.FeatureSettings):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class TaggingSet(feature_files.FeatureSet):
+class TaggingSet(feature_sets.FeatureSet):
   """The sentences of a file."""
 
   settings: FeatureSettings
@@ -54,7 +54,7 @@ def find_set(
 
 def split(
   data: TaggingSet, share: float, seed: int
-) -> tuple[feature_files.FeatureSet, feature_files.FeatureSet]:
+) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Holds out documents, or sentences of the only one, by their labels."""
   has_documents = any(sentence.document for sentence in data.read())
 
@@ -74,8 +74,8 @@ def make_features(data: TaggingSet, folder: str) -> None:
   """
   counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
   rows = _make_rows(data, counts)
-  features = feature_files.open_or_make(data, folder, rows, counts)
-  data.layout = feature_files.Layout(
+  features = data.open_or_make(folder, rows, counts)
+  data.layout = feature_sets.Layout(
     (data.settings.max_seq_length,), per_token=("label_ids", "label_mask")
   )
   counts, lines = features.counts, []
@@ -89,8 +89,7 @@ def make_features(data: TaggingSet, folder: str) -> None:
       f"{name or '_'} ({count:,})" for name, count in counts["unseen"].items()
     )
     lines.append(f"not in the training data, so never predicted: {listing}")
-  feature_files.print_summary(
-    features,
+  features.print_summary(
     f"{data.kind}: {counts['sentences']:,} sentences ({counts['words']:,} "
     f"words) of {counts['documents']:,} documents in {len(features):,} "
     f"windows, {np.mean(features.lengths):.1f} tokens on average",

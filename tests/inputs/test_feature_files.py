@@ -1,4 +1,4 @@
-"""Tests of the feature files: order, batches, resume, staleness, damage."""
+"""Tests of the feature files: rows, resume, damage."""
 
 import json
 import os
@@ -14,20 +14,6 @@ import tiny
 LENGTHS = [5, 3, 9, 4, 7]
 
 
-class Examples:
-  """In the place of a `feature_files.FeatureSet`."""
-
-  def __init__(self, key="key"):
-    self.kind, self.suffix, self.key = "train", "", key
-    self.shows_progress = True
-
-  def check_unchanged(self):
-    pass
-
-  def report_lost_letters(self):
-    pass
-
-
 def make_rows(counts):
   counts["made"] = True
   for number, length in enumerate(LENGTHS):
@@ -41,8 +27,8 @@ def make_rows(counts):
 
 def open_file(folder, key="key", make_rows=make_rows):
   counts = {}
-  rows = make_rows(counts)
-  return feature_files.open_or_make(Examples(key), str(folder), rows, counts)
+  path = str(folder / "train.tf_record")
+  return path.open_or_make(key, make_rows(counts), counts)
 
 
 def take(rows, count):
@@ -134,71 +120,12 @@ def test_a_damaged_row_is_named(tmp_path):
   assert "made again" in fault
 
 
-def test_the_key_depends_on_settings_and_contents(tmp_path):
-  def make_key(length, name, content="a"):
-    path = str(tmp_path / name)
-    pathlib.Path(path).write_text(content)
-    settings = {"max_seq_length": length, "tables": [{"path": path}]}
-    return feature_files.make_key(settings, [path])
-
-  first = make_key(8, "data.tsv")
-  assert make_key(8, "data.tsv") == first
-  assert make_key(9, "data.tsv") != first
-  # Copies in other places are the same data, if they are read alike.
-  assert make_key(8, "copy.tsv") == first
-  assert make_key(8, "copy.csv") != first
-  assert make_key(8, "data.tsv", "b") != first
-
-
-def test_every_epoch_has_every_row_once_in_an_order_of_its_own():
-  lengths = np.random.default_rng(0).integers(3, 60, 1003)
-  orders = [
-    feature_files.epoch_order(lengths, 32, seed, epoch).tolist()
-    for seed, epoch in ((1, 0), (1, 1), (2, 0), (1, 0))
-  ]
-  assert all(sorted(order) == list(range(1003)) for order in orders)
-  assert orders[0] == orders[3]
-  assert orders[0] != orders[1] and orders[0] != orders[2]
-  for epoch in range(5):  # A batch larger than an epoch.
-    order = feature_files.epoch_order(np.array([5, 3, 9]), 8, 1, epoch)
-    assert sorted(order) == [0, 1, 2]
-
-
-def test_batches_over_all_epochs_hold_rows_of_similar_length():
-  lengths = np.random.default_rng(0).integers(3, 60, 4003)
-  order = feature_files.epoch_order
-  rows = np.concatenate([order(lengths, 32, 7, n) for n in range(4)])
-  batches = lengths[rows[: len(rows) // 32 * 32].reshape(-1, 32)]
-  spans = batches.max(1) - batches.min(1)
-  assert np.median(spans) <= 3  # Random batches would have above 50.
-  assert np.mean(spans > 10) < 0.05  # Those that run over an epoch's end.
-  # Short and long ones come in turns, not in order.
-  assert abs(np.corrcoef(batches.mean(1), range(len(batches)))[0, 1]) < 0.1
-
-
 @pytest.mark.parametrize("skip", [0, 1, 4, 5, 7, 23])
 def test_skipping_goes_on_where_another_run_stopped(tmp_path, skip):
   features = open_file(tmp_path)
   whole = take(features.training_rows(2, 3), 30)
   assert take(features.training_rows(2, 3, skip), 30 - skip) == whole[skip:]
   assert sorted(whole[:5]) == [0, 1, 2, 3, 4]
-
-
-def test_batches_are_of_equal_work_longest_first_and_end_before_much_padding():
-  batches = feature_files.batches_by_tokens(np.array([3, 40, 8, 9, 16]), 32)
-  assert [batch.tolist() for batch in batches] == [[1], [4, 3], [2, 0]]
-  lengths = np.array([100] + 4 * [60] + 4 * [20])
-  batches = feature_files.batches_by_tokens(lengths, 1000)
-  assert [lengths[batch].tolist() for batch in batches] == [
-    [100, 60, 60, 60],  # 120 tokens of padding; the next row makes it 160.
-    [60, 20, 20, 20],
-    [20],
-  ]
-
-
-def test_equal_batches_repeat_the_last_row():
-  batches = feature_files.make_batches(np.arange(5), 3, 8, is_static=True)
-  assert [batch.tolist() for batch in batches] == [[0, 1, 2], [3, 4, 4]]
 
 
 def test_no_batch_is_tuned_by_a_thread_that_one_would_wait_for(tmp_path):

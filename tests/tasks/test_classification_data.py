@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert import modeling
-from bert.inputs import feature_files
+from bert.inputs import batch_order
 from bert.tasks import (
   classification,
   classification_data,
@@ -375,10 +375,10 @@ def test_logits_are_in_the_order_of_the_file(tmp_path, is_static):
     }
 
   config = modeling.EncoderConfig(len(tiny.VOCABULARY), type_vocab_size=2)
-  parse = feature_files.make_parser(train.layout, config, is_static)
-  order = feature_files.make_batches(features.lengths, 4, 10, is_static)
-  results = feature_files.predict(count_tokens, features, order, parse)
-  source = feature_files.training_source(train, parse, 2, 1)
+  parse = train.make_parser(config, is_static)
+  order = batch_order.make_batches(features.lengths, 4, 10, is_static)
+  results = features.predict(count_tokens, order, parse)
+  source = train.training_input(parse, 2, 1)
   assert source.describe_row(2) == f"{tmp_path / 'train.tsv'}:4"
   logits, targets = classification_data.pool_outputs(train, results, "mean")
   assert logits[:, 0].tolist() == features.lengths.tolist()

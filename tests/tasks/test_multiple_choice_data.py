@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.inputs import feature_files
+from bert.inputs import feature_sets
 from bert.tasks import multiple_choice, multiple_choice_data
 import program_flags
 import tiny
@@ -73,7 +73,7 @@ def open_set(folder, kind, limit=None):
   tiny.write_model(folder)
   path = folder / f"{kind}.csv"
   tiny.write_swag(path, range(20))
-  settings = feature_files.FeatureSettings(str(folder / "vocab.txt"), True, 16)
+  settings = feature_sets.FeatureSettings(str(folder / "vocab.txt"), True, 16)
   examples = multiple_choice_data.find_set(kind, str(path), settings, limit)
   multiple_choice_data.make_features(examples, str(folder))
   return examples
@@ -85,7 +85,7 @@ def test_records_are_padded_in_tokens_and_choices(tmp_path):
   header = "sent1,sent2,ending0,ending1,ending2,label\n"
   path = tmp_path / "train.csv"
   path.write_text(header + "a,,b,c c,,1\na,,b,b,b,0\n")
-  settings = feature_files.FeatureSettings(str(tmp_path / "vocab.txt"), True, 6)
+  settings = feature_sets.FeatureSettings(str(tmp_path / "vocab.txt"), True, 6)
   examples = multiple_choice_data.find_set("train", str(path), settings)
   multiple_choice_data.make_features(examples, str(tmp_path))
   [record] = examples.features.read([0])

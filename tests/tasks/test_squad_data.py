@@ -10,7 +10,6 @@ import pytest
 
 from bert import modeling
 from bert.data import files
-from bert.inputs import feature_files
 from bert.tasks import (
   squad,
   squad_answers,
@@ -146,7 +145,7 @@ class Oracle:
 
 def compute_logits(predictor, examples, order, folder):
   config = modeling.EncoderConfig(len(tiny.SQUAD_VOCABULARY), type_vocab_size=2)
-  parse = feature_files.make_parser(examples.layout, config, is_static=False)
+  parse = examples.make_parser(config, is_static=False)
   return squad_data.compute_logits(
     predictor, examples, parse, order, str(folder)
   )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert.inputs import feature_files
+from bert.inputs import feature_files, feature_sets
 from bert.tasks import classification, multiple_choice, squad, tagging
 from bert.vocabularies import lost_letters
 import program_flags
@@ -82,7 +82,7 @@ def test_the_texts_of_all_kinds_of_examples():
     multiple_choice.Example("1", "e", "", ("f", "g"), 0, "x.csv:2"),
     tagging.Sentence(("h",), None, 0, "", 1, "h", ((0, 1),)),
   ]
-  found = list(feature_files._texts_of(examples))
+  found = list(feature_sets.texts_of(examples))
   assert sorted(found) == ["a", "b", "c", "d", "e", "f", "g", "h"]
 
 
@@ -90,17 +90,15 @@ def test_features_that_are_made_print_it_once(tmp_path, capsys):
   tiny.write_model(tmp_path)
   path = tmp_path / "train.tsv"
   path.write_text(f"{HINDI}\tpos\n", encoding="utf-8")
-  settings = feature_files.FeatureSettings(
-    str(tmp_path / "vocab.txt"), True, 16
-  )
+  settings = feature_sets.FeatureSettings(str(tmp_path / "vocab.txt"), True, 16)
 
   def read(path):
     yield classification.Example("0", HINDI, None, "pos", f"{path}:1", None)
 
   def make():
-    data = feature_files.find_set(read, "train", str(path), settings)
+    data = feature_sets.find_set(read, "train", str(path), settings)
     row = feature_files.Row(b"row", 3, 0)
-    feature_files.open_or_make(data, str(tmp_path), [row], {})
+    data.open_or_make(str(tmp_path), [row], {})
     return capsys.readouterr().err
 
   assert f"note: {path}: lower-casing strips 33.3% of the letters" in make()

@@ -1,0 +1,249 @@
+"""Sets of examples, and what their features depend on.
+
+The key of a set is the digest of everything that affects its features: if it
+has changed, the feature file is made again. Its parts say what has changed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import types
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert import modeling, tokenization
+from bert.data import files
+from bert.inputs import feature_files, records, training_input
+from bert.vocabularies import lost_letters, vocabulary_table
+
+# The fields of the tasks' examples that hold texts.
+_TEXTS = ("text_a", "text_b", "text", "context", "question", "choices")
+
+
+def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
+  """Returns a digest of settings, but for their paths, and of these files."""
+  text = json.dumps(settings, sort_keys=True)
+  for number, path in enumerate(paths):
+    ending = os.path.basename(path).partition(".")[2]  # It shows the format.
+    text = text.replace(json.dumps(path), json.dumps([number, ending]))
+  digest = hashlib.sha256(text.encode())
+  for path in paths:
+    digest.update(files.hash_file(path).encode())
+  return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSettings:
+  """What shapes the features of all tasks besides the data."""
+
+  vocab_file: str
+  do_lower_case: bool
+  max_seq_length: int
+
+
+class Layout(NamedTuple):
+  """The shapes and limits of a row's features."""
+
+  shape: tuple[int, ...]  # For input_ids, input_mask, segment_ids: (..., S).
+  per_token: tuple[str, ...] = ()  # Names of other integers of that shape.
+  others: records.Spec = types.MappingProxyType({})
+  limits: records.Limits = types.MappingProxyType({})  # For other integers.
+
+
+# A set equals only itself: programs ask which of two they hold.
+@dataclasses.dataclass(eq=False, kw_only=True)
+class FeatureSet:
+  """A set of examples, and its features once a task has made them."""
+
+  kind: str  # "train", "eval" or "predict"; names the feature file.
+  settings: FeatureSettings
+  paths: tuple[str, ...]  # The files of the data.
+  source: dict[str, Any]  # Which data of the files, as JSON values.
+  read: Callable[[], Iterator[Any]]  # Yields all; each has a `location`.
+  limit: int | None = None  # The most examples to train on; None for all.
+  numbers: frozenset[int] | None = None  # Those to use, from 0; None for all.
+  shows_progress: bool = True  # While the features are made.
+  version: int = 1  # Raised when other features are made of the same input.
+  name: str = ""  # Such as "matched", if there are several of the kind.
+  suffix: str = ""  # Such as "_mismatched": what names of its files end in.
+  features: feature_files.FeatureFile = dataclasses.field(init=False)
+  layout: Layout = dataclasses.field(init=False)  # The rows'.
+
+  def __post_init__(self) -> None:
+    if self.kind != "train":
+      self.limit = None
+
+  def _make_key(self) -> str:
+    """Returns a digest of everything that affects the features."""
+    settings = {**dataclasses.asdict(self.settings), **self.source}
+    settings["version"] = self.version
+    if self.limit is not None:
+      settings["max_examples"] = self.limit
+    return make_key(settings, [self.settings.vocab_file, *self.paths])
+
+  # As it was at the first use; `check_unchanged` computes it anew.
+  key = functools.cached_property(_make_key)
+
+  @functools.cached_property
+  def parts(self) -> dict[str, Any]:
+    """What the key is a digest of, as JSON values, to say what has changed.
+
+    That is flags and columns by name, and `files`: their names and digests.
+    """
+    parts = {**dataclasses.asdict(self.settings), **dict(_leaves(self.source))}
+    for name in ("vocab_file", "path"):
+      parts.pop(name, None)
+    hashes = [[os.path.basename(p), files.hash_file(p)] for p in self.paths]
+    return {**parts, "max_train_examples": self.limit, "files": hashes}
+
+  def check_unchanged(self) -> None:
+    """Raises a ValueError if the files are no longer what they were."""
+    if self._make_key() != self.key:
+      paths = ", ".join([self.settings.vocab_file, *self.paths])
+      raise ValueError(f"{paths}: changed while the program ran; run it again")
+
+  def examples(self) -> Iterator[Any]:
+    """Reads the examples; a ValueError at the end if their files have changed.
+
+    To know that, all files are hashed.
+    """
+    yield from self.select(self.read())
+    self.check_unchanged()
+
+  def select(self, examples: Iterable[Any]) -> Iterator[Any]:
+    """Yields those of all examples of the files that are in this set."""
+    chosen = (
+      example
+      for number, example in enumerate(examples)
+      if self.numbers is None or number in self.numbers
+    )
+    return itertools.islice(chosen, self.limit)
+
+  def describe(self, index: int) -> str:
+    """Says where an example, by its number from 0, is from."""
+    return next(itertools.islice(self.examples(), index, None)).location
+
+  def open_or_make(
+    self,
+    folder: str,
+    rows: Iterable[feature_files.Row],
+    counts: dict[str, Any],
+  ) -> feature_files.FeatureFile:
+    """Opens the set's feature file; makes it unless one has the set's key.
+
+    Args:
+      folder: a local one.
+      rows: read only if the file must be made.
+      counts: which reading the rows fills, and the file then holds.
+    """
+
+    def rows_of_same_files():
+      yield from rows
+      self.check_unchanged()
+
+    path = os.path.join(folder, f"{self.kind}{self.suffix}.tf_record")
+    self.features = feature_files.open_or_make(
+      path, self.key, rows_of_same_files(), counts, self.shows_progress
+    )
+    if self.features.is_new:
+      self._report_lost_letters()
+    return self.features
+
+  def make_parser(
+    self, config: modeling.EncoderConfig, is_static: bool
+  ) -> Callable[[tf.Tensor], training_input.Features]:
+    """Returns the function from serialized rows, string [B], to features."""
+    inputs = (*records.INPUT_NAMES, *self.layout.per_token)
+    integers = tf.io.FixedLenFeature(list(self.layout.shape), tf.int64)
+    spec = {**dict.fromkeys(inputs, integers), **self.layout.others}
+    limits = {**records.input_limits(config), **self.layout.limits}
+
+    def parse(serialized):
+      features = records.parse_batch(serialized, spec, limits)
+      return features if is_static else records.trim(features, *inputs)
+
+    return parse
+
+  def training_input(
+    self,
+    parse: Callable[[tf.Tensor], training_input.Features],
+    batch_size: int,
+    seed: int,
+  ) -> training_input.TrainingInput:
+    """Makes the endless rows that a model is trained on."""
+    features = self.features
+    return training_input.TrainingInput(
+      rows=functools.partial(features.training_rows, batch_size, seed),
+      parse=parse,
+      describe_row=lambda row: self.describe(int(features.examples[row])),
+      find_fault=features.find_fault,
+      identity=features.key,
+    )
+
+  def _report_lost_letters(self) -> None:
+    """Says what lower-casing strips from the first texts, if it does."""
+    vocab_file, lowers = self.settings.vocab_file, self.settings.do_lower_case
+    if vocabulary_table.strips_marks(vocab_file, lowers):
+      texts = texts_of(self.select(self.read()))
+      lost_letters.report(texts, ", ".join(self.paths))
+
+  @property
+  def is_labelled(self) -> bool:
+    """Whether the labels of its examples are known."""
+    return self.features.counts["labelled"] > 0
+
+  @property
+  def rows_per_epoch(self) -> int:
+    """How many rows --num_train_epochs counts as one epoch."""
+    return len(self.features)
+
+  def make_tokenizer(self) -> tokenization.FullTokenizer:
+    """Makes the tokenizer of the settings."""
+    return vocabulary_table.make_tokenizer(
+      self.settings.vocab_file, self.settings.do_lower_case
+    )
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+  """Yields the values in nested objects and lists of objects, by name."""
+  if isinstance(value, dict):
+    for key, inner in value.items():
+      yield from _leaves(inner, key)
+  elif (
+    isinstance(value, (list, tuple)) and value and isinstance(value[0], dict)
+  ):
+    for inner in value:
+      yield from _leaves(inner, name)
+  else:
+    yield name, value
+
+
+def find_set(
+  read: Callable[[str], Iterator[Any]],
+  kind: str,
+  path: str,
+  settings: FeatureSettings,
+  limit: int | None = None,
+) -> FeatureSet:
+  """Returns the examples that a function reads from a file."""
+  return FeatureSet(
+    kind=kind,
+    settings=settings,
+    paths=(path,),
+    source={"path": path},
+    read=functools.partial(read, path),
+    limit=limit,
+  )
+
+
+def texts_of(examples: Iterable[Any]) -> Iterator[str]:
+  """Yields the texts of examples of any task."""
+  for example in examples:
+    for name in _TEXTS:
+      value = getattr(example, name, None) or ()
+      yield from [value] if isinstance(value, str) else value
