@@ -28,7 +28,7 @@ def make_rows(counts):
 def open_file(folder, key="key", make_rows=make_rows):
   counts = {}
   path = str(folder / "train.tf_record")
-  return path.open_or_make(key, make_rows(counts), counts)
+  return feature_files.open_or_make(path, key, make_rows(counts), counts)
 
 
 def take(rows, count):
