@@ -22,15 +22,14 @@ from bert.serving import formats
 _flags = typed_flags.group("Flags")
 _predictions = typed_flags.group("Predictions; by default as in the training")
 _count = functools.partial(_predictions, None, least=1)
-# What an export of --quantize is compared with the model on.
-_COMPARISON_FLAGS = (
-  "eval_file max_eval_examples max_score_drop text_column text_pair_column "
-  "label_column label_separator token_column tag_column"
-).split()
+# How an export of --quantize is compared with the model.
+_comparison = functools.partial(
+  typed_flags.group("With --quantize"), needs="quantize=int8"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
+class ExportSettings(shared_flags.StartSettings):
   """The settings of this program; None leaves those of the training."""
 
   model: str | None = _flags(None, shared_flags.MODEL, path="model")
@@ -114,35 +113,31 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
   quantize: str = _predictions(
     "none",
     "Of onnx: computes the encoder's products with numbers of this type. Needs "
-    "--eval_file, on which the export is compared with the model.",
+    "--eval_file, whose texts the export and the model answer.",
     choices=("none", "int8"),
   )
-  eval_file: str | None = _predictions(
+  eval_file: str | None = _comparison(
     None,
-    "With --quantize: 50 labelled examples or more, as the model's program "
-    "takes them; for fill_mask texts with [MASK], one a line; for features "
-    "texts, one a line, or a table of pairs with a number, as STS, by the "
-    "names text, text_pair and label or the flags of columns.",
+    "Texts for 50 answers or more, as predict.py takes them: text, TSV, CSV or "
+    "JSONL; labels are not read. For fill_mask with [MASK].",
     path="file",
   )
-  max_eval_examples: int = _predictions(
-    500,
-    "With --quantize: examples to compare, evenly spread over --eval_file.",
-    least=50,
+  text_column: str | None = _comparison(
+    None, "Of --eval_file: the column, as --text_column of predict.py."
   )
-  label_separator: str = _predictions(
-    ",", "Of --eval_file: what is between the labels of one example."
+  text_pair_column: str | None = _comparison(
+    None, "Of --eval_file: the column, as --text_pair_column of predict.py."
   )
-  token_column: int = _predictions(
-    0, "Of a tagger's --eval_file: the column of the word, counted from 0."
+  max_eval_examples: int = _comparison(
+    500, "Texts to answer, evenly spread over --eval_file.", least=50
   )
-  tag_column: int = _predictions(
-    -1, "Of a tagger's --eval_file: the column of the tag; -1 is the last."
-  )
-  max_score_drop: float = _predictions(
-    0.01,
-    "With --quantize: the largest loss of a score (0 to 1) that is accepted; "
-    "ten times that of the lowest cosine.",
+  max_changed: float = _comparison(
+    0.03,
+    "The largest share of answers that may change: the labels of words and "
+    "guesses for masks; numbers by a tenth of their deviation; vectors to a "
+    "cosine below 0.95.",
+    least=0.0,
+    most=1.0,
   )
 
   def check(self) -> None:
@@ -162,13 +157,12 @@ class ExportSettings(shared_flags.ColumnSettings, shared_flags.StartSettings):
 
 
 def check_quantize(settings: ExportSettings) -> None:
-  """Raises a ValueError if --quantize and other flags do not fit."""
+  """Raises a ValueError if --quantize lacks what it needs."""
   if settings.quantize == "none":
-    if unread := settings.given.intersection(_COMPARISON_FLAGS):
-      raise ValueError(f"--{min(unread)} needs --quantize=int8")
-  elif not formats.FORMATS[settings.format].takes_int8:
+    return
+  if not formats.FORMATS[settings.format].takes_int8:
     raise ValueError("--quantize=int8 needs --format=onnx")
-  elif not settings.eval_file:
+  if not settings.eval_file:
     raise ValueError(
       "--quantize=int8 needs --eval_file, to compare the export with the model"
     )
@@ -184,8 +178,8 @@ from absl import logging
 
 from bert.cli import vectors
 from bert.data import files
-from bert.export import exporting, trained_models
-from bert.serving import exported_model
+from bert.export import comparison, exporting, trained_models
+from bert.serving import exported_model, request_lines
 from bert.vocabularies import vocabulary_table
 
 
@@ -232,6 +226,19 @@ def load_model(
   return vectors.load(settings, task)
 
 
+def make_gate(settings: ExportSettings) -> comparison.Gate | None:
+  """Returns what an export of --quantize must pass."""
+  if settings.quantize == "none":
+    return None
+  source = request_lines.Source(
+    str(settings.eval_file),
+    text_column=settings.text_column,
+    text_pair_column=settings.text_pair_column,
+  )
+  most_texts, most_changed = settings.max_eval_examples, settings.max_changed
+  return comparison.Gate(source, most_texts, most_changed)
+
+
 def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
@@ -251,9 +258,12 @@ def main() -> None:
     print("note: trained with --document_context, but texts are tagged alone")
   names = trained_models.setting_names(trained.kind)
   print(trained_models.describe_settings({n: prediction[n] for n in names}))
-  check = settings if settings.quantize != "none" else None
   result = exporting.write(
-    settings.export_dir, trained, vocab_file, settings.format, check
+    settings.export_dir,
+    trained,
+    vocab_file,
+    settings.format,
+    make_gate(settings),
   )
   kind = formats.FORMATS[settings.format]
   command = program.command("predict.py", export_dir=settings.export_dir)

@@ -20,7 +20,6 @@ from bert.cli import program, typed_flags
 from bert.data import file_search, files, imports
 from bert.serving import (
   answers,
-  engine_trials,
   export_card,
   exported_model,
   request_lines,
@@ -88,9 +87,9 @@ class PredictSettings(typed_flags.Settings):
   )
   engine: str | None = _flags(
     None,
-    "What runs an export of --format=onnx, by default onnxruntime. auto tries "
-    "for a second which is faster, and keeps it in export_dir/engines.json.",
-    choices=engine_trials.NAMES,
+    "What runs an export of --format=onnx, by default onnxruntime; which is "
+    "faster where: docs/speed.md.",
+    choices=exported_model.ENGINES,
   )
   threads: int = _flags(0, "Cores that compute a batch; 0: all.", least=0)
   serve: bool = _serving(False, "Whether to answer on a web page instead.")
@@ -104,6 +103,17 @@ class PredictSettings(typed_flags.Settings):
     1 << 20, "Most bytes of the body of a request.", least=0
   )
   batch_wait_ms: int = _server(3, "How long a batch waits for more.", least=0)
+
+  def source(self) -> request_lines.Source:
+    """Returns where the texts are."""
+    return request_lines.Source(
+      self.input_file,
+      self.text,
+      self.input_format,
+      self.text_column,
+      self.text_pair_column,
+      self.header,
+    )
 
   def check(self) -> None:
     """Refuses what excludes each other, too."""
@@ -152,7 +162,7 @@ def answer_lines(
   """Answers the input; returns the exit status."""
   start = time.monotonic()
   file_search.check_is_no_input(settings.output_file, [settings.input_file])
-  lines = request_lines.read(settings, model.maker)
+  lines = request_lines.read(settings.source(), model.maker)
   most_tokens = settings.batch_size * model.card.max_seq_length
   count = bad = 0
   with files.open_lines(settings.output_file) as write:
@@ -182,7 +192,7 @@ def main() -> int:
   if settings.serve:
     imports.load("waitress", "--serve")
   else:
-    request_lines.check(settings, card)
+    request_lines.check(settings.source(), card)
   model = exported_model.ExportedModel(
     settings.export_dir, settings.threads, settings.engine or "", card
   )

@@ -122,10 +122,8 @@ _BLOCKS = {"documents_per_block": 2}
 _SHARDS = {"num_shards": 2, "shard_index": 0}
 _SEARCH = {"model": "vectors", "input_file": "texts.txt", "index_file": "new"}
 _EXPORT = {"model_dir": "single_label", "export_dir": "new"}
-_INT8 = {"format": "onnx", "quantize": "int8", "eval_file": "dev.tsv"}
-_INT8["max_score_drop"] = 1
-_INT8_TAGS = {**_INT8, "eval_file": "dev.conll"}
-_INT8["text_pair_column"] = "text_b"
+_INT8 = {"format": "onnx", "quantize": "int8", "max_changed": 1}
+_INT8["eval_file"] = "dev.tsv"
 _COLUMNS = {"text_column": "text", "text_pair_column": "text_b"}
 _PREDICT = {"export_dir": "export", "output_file": "new"}
 # Commands of the other programs, by which each flag of a program is read; "new"
@@ -161,7 +159,7 @@ OTHERS = [
   ),
   ("export_saved_model", _EXPORT),
   ("export_saved_model", {**_EXPORT, "format": "litert"}),
-  ("export_saved_model", {**_EXPORT, **_INT8}),
+  ("export_saved_model", {**_EXPORT, **_INT8, **_COLUMNS}),
   (
     "export_saved_model",
     {**_MODEL, "export_dir": "new", "task": "features"},
@@ -170,7 +168,7 @@ OTHERS = [
     "export_saved_model",
     {**_MODEL, "export_dir": "new", "format": "onnx", "task": "fill_mask"},
   ),
-  ("export_saved_model", {**_EXPORT, **_INT8_TAGS, "model_dir": "tagging"}),
+  ("export_saved_model", {**_EXPORT, "model_dir": "tagging"}),
   ("export_saved_model", {**_EXPORT, "model_dir": "question_answering"}),
   ("predict", {**_PREDICT, "text": "good"}),
   ("predict", {**_PREDICT, "input_file": "texts.txt"}),
@@ -185,7 +183,6 @@ def write_inputs(tmp_path_factory):
   folder = tmp_path_factory.mktemp("inputs")
   tiny_models.write_masked_lm(folder)
   tiny.write_pairs(folder / "dev.tsv", range(60))
-  tiny.write_tags(folder / "dev.conll", range(60))
   texts = [[tiny.make_text(n, tiny.GOOD) for n in range(5)]] * 4
   (folder / "texts.txt").write_text("\n\n".join(map("\n".join, texts)))
   for case in ("single_label", "tagging", "question_answering"):

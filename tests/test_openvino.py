@@ -1,4 +1,4 @@
-"""Exports of --format=onnx, run by OpenVINO, and the choice of an engine."""
+"""Exports of --format=onnx, run by OpenVINO."""
 
 from concurrent import futures
 import json
@@ -11,7 +11,7 @@ import pytest
 
 import bert
 from bert.data import processor
-from bert.serving import engine_trials, exported_model
+from bert.serving import exported_model
 import program_flags
 import tiny
 import tiny_models
@@ -64,7 +64,7 @@ def export(tmp_path_factory):
   return pathlib.Path(tiny_models.run_export(folder))
 
 
-def test_int8_is_for_onnxruntime(tmp_path, monkeypatch):
+def test_int8_is_for_onnxruntime(tmp_path):
   """OpenVINO takes longer than for a float32 export."""
   tiny_models.write_trained(tmp_path, **tiny_models.CLASSES)
   tiny.write_pairs(tmp_path / "dev.tsv", range(60))
@@ -72,14 +72,15 @@ def test_int8_is_for_onnxruntime(tmp_path, monkeypatch):
     tmp_path,
     quantize="int8",
     eval_file=tmp_path / "dev.tsv",
-    max_score_drop=1,
+    max_changed=1,
+    text_column="text",
     text_pair_column="text_b",
   )
   with pytest.raises(ValueError, match="int8 .*: leave out --engine, or exp"):
     bert.load(path, engine="openvino")
-  monkeypatch.setattr(engine_trials, "_time", None)  # None is tried.
-  model = exported_model.ExportedModel(path, engine="auto")
-  assert model.engine_name == "onnxruntime"
+  assert bert.load(path, engine="onnxruntime")(TEXTS[0]) == bert.load(path)(
+    TEXTS[0]
+  )
 
 
 def test_threads_get_their_own_answers(export):
@@ -105,48 +106,12 @@ def test_a_number_that_is_none_is_refused(export, monkeypatch):
   )
 
 
-@pytest.mark.parametrize("fastest", engine_trials.PACKAGES)
-def test_auto_keeps_the_fastest(export, fastest, monkeypatch, capsys):
-  (export / engine_trials.FILE).unlink(missing_ok=True)
-  tried = []
-
-  def time_engine(engine, ids):
-    tried.append(engine.name.split(",")[0])
-    engine.run(ids)
-    return float(tried[-1] != fastest)
-
-  monkeypatch.setattr(engine_trials, "_time", time_engine)
-  for _ in range(2):
-    command = program_flags.command(
-      "predict", export_dir=export, text=TEXTS[0], engine="auto"
-    )
-    result = program_flags.succeed(command)
-    assert result.stderr.startswith(f"computing with {fastest}")
-    assert json.loads(result.stdout)["label"] in ("neg", "pos")
-  assert tried == ["onnxruntime", "openvino"]  # In the first run alone.
-  [[key, name]] = json.loads((export / engine_trials.FILE).read_text()).items()
-  assert name == fastest and f"openvino {openvino.__version__[:6]}" in key
-  # Its file is not part of the export.
-  for number, content in enumerate(["[", '{"\\ud800": "openvino"}'], 2):
-    (export / engine_trials.FILE).write_text(content)
-    bert.load(export, engine="auto")
-    assert len(tried) == 2 * number
-    [line] = capsys.readouterr().err.splitlines()
-    assert engine_trials.FILE in line
-    assert line.endswith("; the engines are tried again")
-
-
-def test_auto_without_a_place_for_its_choice(export, monkeypatch):
-  (export / engine_trials.FILE).unlink(missing_ok=True)
-
-  def refuse(path, content):
-    raise PermissionError(path)
-
-  monkeypatch.setattr("bert.data.files.write_json", refuse)
-  monkeypatch.setitem(sys.modules, "openvino", None)
-  model = exported_model.ExportedModel(str(export), engine="auto")
-  assert model.engine_name == "onnxruntime"
-  assert not (export / engine_trials.FILE).exists()
+@pytest.mark.parametrize("engine", exported_model.ENGINES)
+def test_predict_says_what_computes(export, engine):
+  flags = {"export_dir": export, "text": TEXTS[0], "engine": engine}
+  result = program_flags.succeed(program_flags.command("predict", **flags))
+  assert result.stderr.startswith(f"computing with {engine}")
+  assert json.loads(result.stdout)["label"] in ("neg", "pos")
 
 
 def test_what_cannot_run_is_one_line(export, tmp_path, monkeypatch):
@@ -156,11 +121,11 @@ def test_what_cannot_run_is_one_line(export, tmp_path, monkeypatch):
     bert.load(export, engine="fast")
   tiny_models.write_trained(tmp_path, **tiny_models.CLASSES)
   other = tiny_models.run_export(tmp_path, format="saved_model")
-  message = "--engine=auto: .* has the format saved_model; .*--format=onnx"
+  message = "--engine=openvino: .* has the format saved_model; .*--format=onnx"
   with pytest.raises(ValueError, match=message):
-    bert.load(other, engine="auto")
+    bert.load(other, engine="openvino")
   with pytest.raises(ValueError, match="a model, not an export"):
-    bert.load(tmp_path, engine="auto")
+    bert.load(tmp_path, engine="openvino")
   monkeypatch.setitem(sys.modules, "openvino", None)
   message = "openvino is needed for --engine=openvino .*/openvino.txt"
   with pytest.raises(ImportError, match=message):

@@ -219,7 +219,7 @@ def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   for path in (*needed, *cli, "bert/cli/removed_flags.py"):
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(paths.ROOT / path, tmp_path / path)
-  for name in ("data", "serving", "tasks", "vocabularies"):
+  for name in ("data", "serving", "tasks", "report", "vocabularies"):
     shutil.copytree(paths.ROOT / "bert" / name, tmp_path / "bert" / name)
   flags = [f"--export_dir={trained[0] / 'export'}", "--text=good"]
   result = subprocess.run(
@@ -337,7 +337,7 @@ FAULTS = [
   ({"task": "features"}, "--task is for weights without a task"),
   ({"bert_config_file": __file__}, "--bert_config_file is for weights without"),
   ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
-  ({"tag_column": 2}, "--tag_column needs --quantize=int8"),
+  ({"max_changed": 0.5}, "--max_changed needs --quantize=int8"),
   ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
 ]
 SQUAD_FAULTS = [

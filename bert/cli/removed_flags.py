@@ -10,4 +10,11 @@ REPLACEMENTS: dict[str, str] = {
   "--output_format=google --output=NEW, and --model=NEW here",
   "word_vectors": "python -m bert.contrib.word_vectors --vectors=... "
   "--output=NEW, and --model=NEW here",
+  # The comparison of export_saved_model.py --quantize=int8.
+  "max_score_drop": "--max_changed=0.03, the share of answers that may change",
+  **dict.fromkeys(
+    ("label_column", "label_separator", "token_column", "tag_column"),
+    "it where a model is trained; export_saved_model.py and predict.py read "
+    "texts without labels, by --text_column and --text_pair_column",
+  ),
 }

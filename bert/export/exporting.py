@@ -5,13 +5,12 @@ import dataclasses
 import importlib
 import importlib.metadata
 import os
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert.data import atomic, files, hub
-from bert.export import quantization, signatures, trained_models
+from bert.export import comparison, signatures, trained_models
 from bert.serving import export_card, exported_model, formats
 from bert.training import same_run
 from bert.vocabularies import vocabulary_table
@@ -24,28 +23,25 @@ def write(
   trained: trained_models.TrainedModel,
   vocab_file: str,
   format: str,
-  check: Any = None,
+  gate: comparison.Gate | None = None,
 ) -> str:
   """Writes a model to a new folder, loads it again and compares.
 
-  With settings for `quantization.compare` the products are int8. Returns how
-  close the export is, in words; a ValueError if it is not close enough.
+  With a gate, which it must pass, the products are int8. Returns how close the
+  export is, in words; a ValueError if it is not close enough.
   """
-  if check:
-    quantization.check_flags(trained.kind, check.given)
   graph = signatures.Graph(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
-    card = _write(temporary, graph, format, quantizes=bool(check))
-    if not check:
+    card = _write(temporary, graph, format, quantizes=bool(gate))
+    if not gate:
       load = importlib.import_module(formats.FORMATS[format].writer).load
       difference = _compare(graph, load(temporary, card))
       return f"loaded again, it gives the same within {difference:.1g}"
-    found = quantization.compare(
+    found = comparison.compare(
       exported_model.ExportedModel(temporary, engine=GraphEngine(graph)),
       exported_model.ExportedModel(temporary),
-      check,
+      gate,
     )
-    found.check(check.max_score_drop)
     described = {**card.quantization, **found._asdict()}
     card = dataclasses.replace(card, quantization=described)
     _write_card(temporary, graph, card, found.describe())

@@ -49,6 +49,7 @@ class AnswerMaker(abc.ABC):
   optional = "text_pair"  # The one of them that may be missing.
   never_split: tuple[str, ...] = ()  # Tokens that a text may hold.
   has_labels = has_thresholds = False  # Whether answers are labels.
+  result = "label"  # The name of what an answer says, as `parts` returns it.
   # Exports add probabilities to logits [B, L]: "softmax" or "sigmoid" of them.
   activation = ""
   number = ""  # Exports give logits [B, 1] by this name, as numbers [B].
@@ -159,6 +160,14 @@ class AnswerMaker(abc.ABC):
   @abc.abstractmethod
   def _answer(self, encoded: Encoded, outputs: Sequence[Outputs]) -> Answer:
     """Returns all but `truncated`; see `answer`."""
+
+  def parts(self, answer: Answer) -> list[Any]:
+    """Returns what may be right or wrong in an answer, without probabilities.
+
+    That is one label, list of labels, text, number or vector, as an array, or
+    one for each word or mask.
+    """
+    return [answer[self.result]]
 
   def tokens(self, row: packing.PackedIds) -> list[str]:
     """Returns the tokens of an input."""

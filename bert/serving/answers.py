@@ -62,24 +62,23 @@ class Classification(answer_maker.AnswerMaker):
     )
     [answer] = found.as_labels()
     if not self.has_labels:
-      return {"value": answer}
+      return {self.result: answer}
     [shares] = found.scores
     probabilities = dict(zip(card.labels, map(_round, shares), strict=True))
-    name = "labels" if self.has_thresholds else "label"
-    return {name: answer, "probabilities": probabilities}
+    return {self.result: answer, "probabilities": probabilities}
 
 
 class MultiLabel(Classification):
   """Any number of labels of texts or pairs."""
 
-  has_thresholds = True
+  has_thresholds, result = True, "labels"
   activation = "sigmoid"
 
 
 class Regression(Classification):
   """A number of texts or pairs."""
 
-  has_labels, number = False, "value"
+  has_labels, number, result = False, "value", "value"
 
 
 class Features(answer_maker.AnswerMaker):
@@ -124,6 +123,9 @@ class Features(answer_maker.AnswerMaker):
   def _answer(self, encoded, outputs):
     return {"vector": outputs[0]["vectors"].tolist()}
 
+  def parts(self, answer):
+    return [np.array(answer["vector"])]
+
 
 class FillMask(answer_maker.AnswerMaker):
   """The likeliest tokens for each [MASK].
@@ -148,11 +150,14 @@ class FillMask(answer_maker.AnswerMaker):
       masks.append(guesses)
     return {"masks": masks}
 
+  def parts(self, answer):
+    return [guesses[0]["token"] for guesses in answer["masks"]]
+
 
 class MultipleChoice(answer_maker.AnswerMaker):
   """Probabilities of choices. Outputs: `logits`, one number a choice."""
 
-  title = "Chooses among answers"
+  title, result = "Chooses among answers", "predicted"
   number = "logits"
   settings = {}
   texts = ("context", "question", answer_maker.CHOICES)
@@ -194,16 +199,10 @@ class Tagging(answer_maker.AnswerMaker):
   def _encode(self, texts):
     text = texts["text"]
     places = tagging.split_words(text, self.card.settings["by_character"])
-    return self._encode_words(text, list(places))
-
-  def encode_words(self, words: list[str]) -> answer_maker.Encoded:
-    """Encodes words that need not be found in a text."""
-    return self._encode_words(*tagging.join_words(words))
-
-  def _encode_words(self, text, places):
+    places = tuple(places)
     words = tuple(text[start:end] for start, end in places)
     features = tagging.make_features(
-      [tagging.Sentence(words, None, 0, "", 1, text, tuple(places))],
+      [tagging.Sentence(words, None, 0, "", 1, text, places)],
       self._tokenizer,
       self.card.labels,
       self.card.max_seq_length,
@@ -248,11 +247,14 @@ class Tagging(answer_maker.AnswerMaker):
     ]
     return {"words": words, "entities": entities}
 
+  def parts(self, answer):
+    return [word["label"] for word in answer["words"]]
+
 
 class QuestionAnswering(answer_maker.AnswerMaker):
   """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
 
-  title = "Answers questions about texts"
+  title, result = "Answers questions about texts", "answer"
   head = "bert.heads.SpanModel"
   settings = {
     "doc_stride": export_card.COUNT,

@@ -50,7 +50,7 @@ class Card:
   # ONNX model, and, as WEIGHTS, of the variables. Earlier exports lack some.
   hashes: dict[str, str] = dataclasses.field(default_factory=dict)
   # If it is quantized: its type, whether sums of its products can saturate on
-  # some processors, and the fields of `quantization.Comparison`.
+  # some processors, and the fields of `comparison.Comparison`.
   quantization: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):

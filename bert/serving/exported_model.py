@@ -13,18 +13,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from bert.data import files, packing, processor, progress, text_vectors
-from bert.serving import (
-  answer_maker,
-  answers,
-  engine_trials,
-  export_card,
-  formats,
-)
+from bert.serving import answer_maker, answers, export_card, formats
 from bert.vocabularies import vocabulary_table
 
 # Inputs of the full length in a batch, by default. On two cores, larger ones
 # are slower: they are padded more.
 BATCH_SIZE = 4
+
+
+# What runs an export of --format=onnx; the first one is the default.
+ENGINES = tuple(formats.FORMATS["onnx"].engines)
+# Texts by which OpenVINO compares its types of numbers.
+_PROBES = (
+  "The film starts slowly, but after half an hour nobody looks at the clock.",
+  "In 1998 the company moved its office from Paris to [MASK].",
+)
 
 
 class Engine(Protocol):
@@ -46,7 +49,7 @@ class ExportedModel:
   Its `maker` encodes requests and makes answers. A ValueError if the folder
   holds something else, or another vocabulary than the one that was exported.
   The engine has so many threads, 0 for one for each core; it may be given, or
-  its name, one of `engine_trials.NAMES`.
+  its name, one of `ENGINES`.
   """
 
   def __init__(
@@ -67,7 +70,7 @@ class ExportedModel:
     self.name = os.path.basename(os.path.abspath(folder))
     self.maker = answers.find_maker(self.card.kind)(self.card, vocab_file)
     if isinstance(engine, str):
-      probes = engine_trials.make_probes(self.maker) if engine else []
+      probes = _make_probes(self.maker) if engine else []
       engine = open_engine(folder, self.card, threads, engine, probes)
     self._engine = engine
     self.engine_name: str = getattr(engine, "name", "")
@@ -163,18 +166,18 @@ def open_engine(
   card: export_card.Card,
   threads: int = 0,
   name: str = "",
-  probes: engine_trials.Probes = (),
+  probes: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> Engine:
   """Loads the model of an export with a named engine, or that of its format.
 
-  By the probes, "auto" finds the fastest one, OpenVINO the type of its numbers.
-  Products of int8 are for ONNX Runtime alone: OpenVINO takes longer for them
-  than for a float32 export.
+  By the probes, inputs int32 [1, S], OpenVINO finds the type of its
+  numbers. Products of int8 are for ONNX Runtime alone: OpenVINO takes longer
+  for them than for a float32 export.
   """
-  if name and (card.format != "onnx" or name not in engine_trials.NAMES):
+  if name and (card.format != "onnx" or name not in ENGINES):
     raise ValueError(
       f"--engine={name}: {folder} has the format {card.format}; expected one "
-      f"of {', '.join(engine_trials.NAMES)}, and an export of --format=onnx"
+      f"of {', '.join(ENGINES)}, and an export of --format=onnx"
     )
   if card.quantization:
     if name == "openvino":
@@ -183,17 +186,12 @@ def open_engine(
         "is slower than with float32: leave out --engine, or export the model "
         "without --quantize"
       )
-    name = "onnxruntime"
     if card.quantization.get("saturates", True) and processor.saturates_int8():
       progress.note(
         f"note: {folder}: an int8 export of an older version, whose products "
         "saturate on this processor, which has no VNNI: answers may differ "
         "from those that were compared; export the model again"
       )
-  if name == engine_trials.AUTO:
-    name = engine_trials.find_fastest(
-      folder, probes, lambda n: open_engine(folder, card, threads, n, probes)
-    )
   engines = formats.FORMATS[card.format].engines
   if not engines:
     known = " or ".join(
@@ -203,6 +201,17 @@ def open_engine(
       f"{folder}: its format is {card.format}; this takes {known}"
     )
   return engines[name or next(iter(engines))](folder, card, threads, probes)
+
+
+def _make_probes(
+  maker: answer_maker.AnswerMaker,
+) -> list[dict[str, np.ndarray]]:
+  rows = []
+  for text in _PROBES:
+    texts = {name: text for name in maker.inputs}
+    texts |= {n: [text, "No."] for n in texts if n == answer_maker.CHOICES}
+    rows += maker.encode(texts).rows[:1]
+  return [_pad([row], len(row.input_ids)) for row in rows]
 
 
 def _pad(rows, length: int) -> dict[str, np.ndarray]:

@@ -27,6 +27,17 @@ _HEADERS = (
 )
 
 
+class Source(NamedTuple):
+  """Where the input is and how it is read, by predict.py's flags."""
+
+  input_file: str
+  text: Sequence[str] = ()  # Lines instead of the file's.
+  input_format: str = "auto"
+  text_column: str | None = None
+  text_pair_column: str | None = None
+  header: str = "auto"
+
+
 class RequestLine(NamedTuple):
   """A line of the input."""
 
@@ -35,29 +46,29 @@ class RequestLine(NamedTuple):
   error: str = ""
 
 
-def check(settings: Any, card: export_card.Card) -> None:
+def check(source: Source, card: export_card.Card) -> None:
   """Raises a ValueError if flags do not fit, or the file lacks a column.
 
   Unlike `read`, it needs no model. The standard input is not looked at.
   """
-  format, path = _choose_format(settings, card), settings.input_file
-  if format in _TABLES and not settings.text and os.path.isfile(path):
+  format, path = _choose_format(source, card), source.input_file
+  if format in _TABLES and not source.text and os.path.isfile(path):
     for _, row, fault in itertools.islice(_read_rows((), path, format), 1):
       if not fault:
-        _find_places(row, settings, format, card)
+        _find_places(row, source, format, card)
 
 
 def read(
-  settings: Any, maker: answer_maker.AnswerMaker
+  source: Source, maker: answer_maker.AnswerMaker
 ) -> Iterator[RequestLine]:
   """Yields the lines of predict.py's input; a ValueError names a bad column."""
-  names, format = list(maker.inputs), _choose_format(settings, maker.card)
+  names, format = list(maker.inputs), _choose_format(source, maker.card)
   places: Sequence[int | None] | None = None
-  is_first, index = format in _TABLES and not settings.text, 0
-  rows = _read_rows(settings.text, settings.input_file, format)
+  is_first, index = format in _TABLES and not source.text, 0
+  rows = _read_rows(source.text, source.input_file, format)
   for number, row, fault in rows:
     if is_first and not fault:
-      places, is_header = _find_places(row, settings, format, maker.card)
+      places, is_header = _find_places(row, source, format, maker.card)
       if is_header:
         is_first = False
         continue
@@ -80,13 +91,13 @@ def read(
       yield RequestLine(None, shown, f"line {number}: {error}")
 
 
-def _choose_format(settings: Any, card: export_card.Card) -> str:
+def _choose_format(source: Source, card: export_card.Card) -> str:
   """Returns one of FORMATS; a ValueError says that a flag does not fit it."""
-  path, format = settings.input_file, settings.input_format
+  path, format = source.input_file, source.input_format
   if format == "auto":
     format = _guess_format(path, card.inputs)
-  is_asked = settings.text_column or settings.text_pair_column
-  is_asked = is_asked or settings.header != "auto"
+  is_asked = source.text_column or source.text_pair_column
+  is_asked = is_asked or source.header != "auto"
   if is_asked and (format not in _TABLES or _CHOICES in card.inputs):
     raise ValueError(
       f"{path}: --text_column, --text_pair_column and --header are for TSV "
@@ -96,18 +107,18 @@ def _choose_format(settings: Any, card: export_card.Card) -> str:
 
 
 def _find_places(
-  row: list[str], settings: Any, format: str, card: export_card.Card
+  row: list[str], source: Source, format: str, card: export_card.Card
 ) -> tuple[Sequence[int | None] | None, bool]:
   """Finds the inputs in the first row of a table, and if it is a header."""
-  names, path = list(card.inputs), settings.input_file
+  names, path = list(card.inputs), source.input_file
   if _CHOICES in names:
     found = _find_choices(row)
     return found, found is not None
-  columns = settings.text_column, settings.text_pair_column
+  columns = source.text_column, source.text_pair_column
   columns = list(filter(None, columns))
   trained = card.training.get("columns") or {}
   places, is_header = _find_columns(
-    row, columns, settings.header, names, path, trained
+    row, columns, source.header, names, path, trained
   )
   if format == "csv" and not places and len(row) > len(names):
     raise ValueError(

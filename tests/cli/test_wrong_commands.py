@@ -201,6 +201,18 @@ COMMANDS = [
     "--num_shards=2 needs --documents_per_block",
   ),
   (f"{_EXPORT} --quantize=int8", "--quantize=int8 needs --format=onnx"),
+  (
+    f"{_EXPORT} --quantize=int8 --max_score_drop=0.02",
+    "no flag is called --max_score_drop: use --max_changed=0.03, the share of",
+  ),
+  (
+    f"{_EXPORT} --quantize=int8 --tag_column=2",
+    "no flag is called --tag_column: use it where a model is trained; export_",
+  ),
+  (
+    "predict --export_dir=new --engine=auto",
+    "value should be one of <onnxruntime|openvino>",
+  ),
   (f"{_CONVERT} --model=.", "--input and --model are the same: give one"),
   # Flags that another one makes idle.
   (f"fill_mask {_TEXTS} --score --top_k=3", "--top_k needs --score=false"),
