@@ -36,32 +36,10 @@ class TaggingSettings(shared_flags.DataSettings):
     False,
     "Whether to fill inputs up with neighbouring sentences of the document.",
   )
-  feature_based: bool = _task(
-    False, "Whether to freeze BERT and to train a BiLSTM on its layers."
-  )
-  feature_layers: tuple[str, ...] = _task(
-    ("-4", "-3", "-2", "-1"),  # As in the paper's table 7, like the size.
-    "With --feature_based: the layers whose outputs are concatenated; -1 is "
-    "the last one, 0 the embeddings. mix before them sums them, with learned "
-    "weights, and mix alone is that of all.",
-    needs="feature_based",
-  )
-  lstm_size: int = _task(
-    768,
-    "With --feature_based: units of the two LSTMs in each direction.",
-    least=1,
-    needs="feature_based",
-  )
 
   def check(self) -> None:
-    """Refuses flags that contradict each other, too, and wrong columns."""
+    """Refuses columns that files do not have, too."""
     super().check()
-    freezes = str(self.freeze_layers), self.layerwise_lr_decay
-    if self.feature_based and freezes != ("0", 1.0):
-      raise ValueError(
-        "--feature_based freezes BERT as a whole: leave out --freeze_layers "
-        "and --layerwise_lr_decay"
-      )
     paths = shared_flags.find_data_files(self, ENDINGS)
     for kind, path in paths.items():
       if not remote.is_remote(path):
@@ -82,36 +60,27 @@ class TaggingSettings(shared_flags.DataSettings):
 if __name__ == "__main__":
   program.start(TaggingSettings)
 
+from collections.abc import Callable
 import functools
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning, model_folder
-from bert.tasks import feature_tagger, tagging_data, tagging_results
+from bert.tasks import tagging_data, tagging_results
 
 
 def create_model(
-  config: modeling.EncoderConfig,
-  data: fine_tuning.Data,
-  dtype: str,
-  settings: TaggingSettings,
+  config: modeling.EncoderConfig, data: fine_tuning.Data, dtype: str
 ) -> keras.Model:
   """Makes the model; this is the place for another head.
 
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns logits, float32 [B, S, L].
   """
-  num_labels = len(data.labels)
-  if not settings.feature_based:
-    return heads.TaggerModel(config, num_labels, dtype)
-  layers, mixed = feature_tagger.read_feature_layers(
-    settings.feature_layers, config.num_hidden_layers
-  )
-  return feature_tagger.FeatureTaggerModel(
-    config, num_labels, dtype, layers, mixed, settings.lstm_size
-  )
+  return heads.TaggerModel(config, len(data.labels), dtype)
 
 
 def compute_losses(
@@ -200,18 +169,13 @@ def open_data(
       sets["train"], settings.eval_share, settings.seed
     )
   known = tagging_results.metric_names(scheme)
-  model = {"problem": "tagging", "label_scheme": scheme}
-  model["feature_based"] = settings.feature_based
-  if settings.feature_based:
-    model["feature_layers"] = settings.feature_layers
-    model["lstm_size"] = settings.lstm_size
   answers = {"document_context": settings.document_context}
   if "train" in sources:
     answers["by_character"] = tagging_data.is_by_character(sources["train"])
   return fine_tuning.Data(
     features=features,
     metric=shared_flags.choose_metric(settings.best_metric, known),
-    model_settings=model,
+    model_settings={"problem": "tagging", "label_scheme": scheme},
     train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
@@ -262,29 +226,40 @@ def write_predictions(run: fine_tuning.Run) -> None:
       write_scores(run, examples, outputs, scores)
 
 
-def model_functions(settings: TaggingSettings):
-  """Returns the functions that make the model and predict with it."""
-  return (
-    functools.partial(create_model, settings=settings),
-    functools.partial(predict, max_seq_length=settings.max_seq_length),
-  )
+def train_and_predict(
+  settings: TaggingSettings,
+  create_model: Callable[..., keras.Model] = create_model,
+  **model_settings: Any,
+) -> None:
+  """Trains, evaluates and predicts as the flags say.
 
-
-def main() -> None:
-  settings = fine_tuning.read_settings(TaggingSettings)
+  Args:
+    settings: the flags.
+    create_model: makes the model, as the function of this name does.
+    model_settings: what settings.json records about another model than this
+      program's; an export reads it.
+  """
   sources = find_files(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, sources)
+  data = data._replace(model_settings={**data.model_settings, **model_settings})
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       tagging_data.make_features(examples, run.local_folder)
-    run.make_model(*model_functions(settings))
+    run.make_model(
+      create_model,
+      functools.partial(predict, max_seq_length=settings.max_seq_length),
+    )
     if settings.do_train:
       run.train(make_loss(settings, data), lambda: evaluate(run))
     if settings.do_eval:
       write_evaluation(run)
     if settings.do_predict:
       write_predictions(run)
+
+
+def main() -> None:
+  train_and_predict(fine_tuning.read_settings(TaggingSettings))
 
 
 if __name__ == "__main__":

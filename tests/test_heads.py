@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from any_model import CONFIG
 from bert import heads
-from bert.tasks import feature_tagger
+from bert.contrib import feature_tagger
 import tiny
 
 IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)

@@ -25,7 +25,7 @@ def may_import(path, target):
     light = there in ("serving", "data", "report", "tasks", "vocabularies")
     return light or target.stem == "tokenization"
   if there == "serving":
-    return here in ("programs", "export")
+    return here in ("programs", "export", "contrib")
   if there == "convert" and here not in ("convert", "contrib"):
     return str(path) in ("bert/cli/model_folder.py", "convert_checkpoint.py")
   if here != there:

@@ -147,24 +147,6 @@ def test_types_unseen_in_training_are_counted(folder, tmp_path, capsys):
   assert content["metrics"]["recall"] == pytest.approx(2 / 3)
 
 
-def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
-  write_data(tmp_path)
-  tiny.write_model(tmp_path, {"num_hidden_layers": 2})
-  flags = {"feature_based": True, "document_context": True}
-  flags |= {"feature_layers": "mix", "lstm_size": 16}
-  training = {**TRAINING, "learning_rate": 2e-2}
-  run(tmp_path, data_dir=tmp_path, **flags, **training)
-  metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
-  assert metrics["f1"] > 0.6  # Not 0.0, as at first.
-  del flags["document_context"]  # As in the training.
-  run(tmp_path, data_dir=tmp_path, do_eval=True, **flags)
-  assert "--document_context=True" in capsys.readouterr().err
-  assert read_metrics(tmp_path / "out" / "eval_metrics.json") == metrics
-  flags["lstm_size"] = 9
-  with pytest.raises(ValueError, match=r"--lstm_size=9 \(was 16\)"):
-    run(tmp_path, data_dir=tmp_path, do_predict=True, **flags)
-
-
 def test_labels_that_are_no_entities(tmp_path):
   tiny.write_model(tmp_path)
   for name, numbers in (("train", range(80)), ("valid", range(80, 100))):
@@ -188,7 +170,6 @@ def test_labels_that_are_no_entities(tmp_path):
   assert line.split("\t")[1] == words[0] and len(line.split("\t")) == 3
 
 
-BASED = {"feature_based": True}
 # Files and flags that are changed, and what the line begins with.
 FAULTS = (
   (
@@ -215,15 +196,6 @@ FAULTS = (
     "--data_dir=/nowhere: no file for --do_train; expected train, ending in ",
   ),
   ({"best_metric": "bleu"}, "--best_metric=bleu: expected one of f1, precisi"),
-  (
-    {"lstm_size": 3, "feature_layers": "mix"},
-    "--feature_layers needs --feature_based",
-  ),
-  ({**BASED, "freeze_layers": 1}, "--feature_based freezes BERT as a whole: "),
-  (
-    {**BASED, "feature_layers": "-4,3"},
-    "--feature_layers=-4,3: expected mix, or numbers from -2 to 1, such as -2",
-  ),
   (
     {"out/labels.txt": "O\nB-X\nI-X\n"},
     "{}/out/labels.txt has the labels O, B-X, I-X; those of {}/train.txt are "

@@ -266,18 +266,16 @@ def test_a_teacher_of_another_program_is_refused(taught, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("program", "flags"),
-  [
-    ("run_multiple_choice", []),
-    ("run_embedding", []),
-    ("run_tagging", ["--feature_based=true"]),
-  ],
+  "program", ["run_multiple_choice", "run_embedding", "run_feature_tagging"]
 )
-def test_choices_vectors_and_features_have_no_teacher(program, flags, tmp_path):
+def test_choices_vectors_and_features_have_no_teacher(program, tmp_path):
+  if program == "run_feature_tagging":  # A program of contrib.
+    command = tiny.prepare("run_tagging", tmp_path)
+    command[1] = str(paths.ROOT / "bert" / "contrib" / f"{program}.py")
   command = tiny.prepare(program, tmp_path)
   teacher = tmp_path / "teacher"
   teacher.mkdir()
-  result = program_flags.run_here([*command, f"--teacher={teacher}", *flags])
+  result = program_flags.run_here([*command, f"--teacher={teacher}"])
   message = (
     f"--teacher={teacher}: only run_classifier.py, run_tagging.py and ru"
   )

@@ -3,11 +3,17 @@
 A command line with one of them ends in a line that names the new command.
 """
 
+_FEATURE_TAGGING = (
+  "python -m bert.contrib.run_feature_tagging, with the flags of run_tagging.py"
+)
 # By the flag's name, as it is said after "use". A program that still has a flag
 # of this name is not concerned.
 REPLACEMENTS: dict[str, str] = {
+  "feature_based": _FEATURE_TAGGING,
+  "feature_layers": _FEATURE_TAGGING,
   "init_layers_from": "python convert_checkpoint.py --model=... --layers=0,2,4 "
   "--output_format=google --output=NEW, and --model=NEW here",
+  "lstm_size": _FEATURE_TAGGING,
   "word_vectors": "python -m bert.contrib.word_vectors --vectors=... "
   "--output=NEW, and --model=NEW here",
   # The comparison of export_saved_model.py --quantize=int8.

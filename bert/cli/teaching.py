@@ -20,8 +20,7 @@ from bert.weights import checkpoints
 # What shapes the rows, and what the outputs mean.
 _SHARED = (
   f"problem labels {same_run.VOCABULARY} do_lower_case max_seq_length "
-  "doc_stride max_query_length version_2_with_negative document_context "
-  "feature_based"
+  "doc_stride max_query_length version_2_with_negative document_context"
 ).split()
 
 
@@ -31,11 +30,10 @@ def find_teacher(settings: Any, data: Any) -> str | None:
   if not folder or not data.train:
     return None
   problem = data.model_settings["problem"]
-  is_other = data.pooling or data.model_settings.get("feature_based")
-  if is_other or problem not in distillation.PROBLEMS:
+  if data.pooling or problem not in distillation.PROBLEMS:
     raise ValueError(
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
-      "run_squad.py learn from one, and not with --feature_based"
+      "run_squad.py learn from one"
     )
   theirs = _read_settings(folder)
   prefix = checkpoints.latest_checkpoint(model_folder.find_weights(folder))

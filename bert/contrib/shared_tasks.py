@@ -85,13 +85,14 @@ def prepare_classifier(
 def prepare_tagging(settings: run_tagging.TaggingSettings) -> SharedTask:
   """Checks the flags of a tagger, and opens its files."""
   sources = run_tagging.find_files(settings)
-  create_model, predict = run_tagging.model_functions(settings)
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_tagging.open_data, settings, sources),
     make_features=tagging_data.make_features,
-    create_model=create_model,
-    predict=predict,
+    create_model=run_tagging.create_model,
+    predict=functools.partial(
+      run_tagging.predict, max_seq_length=settings.max_seq_length
+    ),
     make_loss=lambda run: run_tagging.make_loss(settings, run.data),
     evaluate=run_tagging.evaluate,
     write_evaluation=run_tagging.write_evaluation,

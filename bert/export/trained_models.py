@@ -14,7 +14,7 @@ from bert import heads, modeling
 from bert.data import files, label_files, text_vectors
 from bert.encoders import encoder_table
 from bert.serving import answers
-from bert.tasks import classification_results, feature_tagger, squad_results
+from bert.tasks import classification_results, squad_results
 from bert.training import model_selection, same_run
 from bert.weights import checkpoints
 
@@ -76,7 +76,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       f"{folder}: {found}; expected the --output_dir of run_classifier.py, "
       "run_squad.py, run_tagging.py or run_multiple_choice.py"
     )
-  head = _find_head(kind, settings)
+  head = _find_head(kind)
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
   allowed |= head.recorded
   with checkpoints.naming_damage(path):
@@ -139,10 +139,8 @@ def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
   return prediction
 
 
-def _find_head(kind, settings) -> type[heads.HeadModel]:
+def _find_head(kind) -> type[heads.HeadModel]:
   """Returns the class of a trained model."""
-  if settings.get("feature_based"):
-    return feature_tagger.FeatureTaggerModel
   module, _, name = answers.find_maker(kind).head.rpartition(".")
   return getattr(importlib.import_module(module), name)
 

@@ -173,7 +173,7 @@ COMMANDS = [
   ),
   (
     f"run_tagging {_TRAIN} --train_file=train.tsv --lstm_size=8",
-    "--lstm_size needs --feature_based",
+    "use python -m bert.contrib.run_feature_tagging",
   ),
   (
     f"{_SQUAD} --null_score_diff_threshold=auto",

@@ -19,9 +19,9 @@ import any_model
 import bert
 from bert import heads, run_classifier
 from bert.cli import model_folder, output_folder
+from bert.contrib import feature_tagger
 from bert.convert import conversion, writing
 from bert.data import text_vectors
-from bert.tasks import feature_tagger
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 import paths

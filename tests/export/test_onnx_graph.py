@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from bert import heads, modeling
+from bert.contrib import feature_tagger
 from bert.encoders import encoder_table
 from bert.export import exporting, onnx_graph, signatures, trained_models
-from bert.tasks import feature_tagger
 
 onnxruntime = pytest.importorskip(
   "onnxruntime", reason="needs requirements/onnx.txt"

@@ -80,16 +80,12 @@ def test_lengths_are_compared_before_an_export():
     ("prediction", "doc_stride", 1.5, "1 to 999999 or None"),
     ("prediction", "has_text_pair", "no", "bool"),
     ("settings", "do_lower_case", "yes", "bool"),
-    ("settings", "lstm_size", "8", "1 to 9999"),
-    ("settings", "feature_layers", 1, "list"),
   ],
 )
 def test_changed_settings_are_named(tmp_path, file, name, value, expected):
   tiny_models.write_trained(tmp_path)
   path = tmp_path / f"{file}.json"
   content = json.loads(path.read_text())
-  if name in ("lstm_size", "feature_layers"):
-    content |= {"feature_based": True, "lstm_size": 8, "feature_layers": []}
   path.write_text(json.dumps(content | {name: value}))
   message = f"{path}: {name} is {value!r}, expected {expected}"
   with pytest.raises(ValueError, match=message):
@@ -115,12 +111,9 @@ def test_a_problem_of_another_type(tmp_path):
     trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
 
 
-@pytest.mark.parametrize(
-  "name", ["vocab_file_sha256", "do_lower_case", "feature_layers"]
-)
+@pytest.mark.parametrize("name", ["vocab_file_sha256", "do_lower_case"])
 def test_settings_that_lack_a_name(tmp_path, name):
-  more = {"feature_based": True, "lstm_size": 8, "feature_layers": ["-1"]}
-  tiny_models.write_trained(tmp_path, "tagging", **more)
+  tiny_models.write_trained(tmp_path, "tagging")
   path = tmp_path / "settings.json"
   content = json.loads(path.read_text())
   del content[name]

@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from bert.training import step
 from bert.weights import checkpoints
+import paths
 import program_flags
 import tiny
 
 MAKE_STEP = step.make_replica_step
-FEATURE_BASED = {"feature_based": True, "lstm_size": 8, "feature_layers": "mix"}
+FEATURE_TAGGING = "bert/contrib/run_feature_tagging"
 
 
 def make_compiled_step(*args):
@@ -22,13 +23,17 @@ def make_compiled_step(*args):
   ("program", "flags"),
   [
     *((program, {}) for program in tiny.TRAINERS),
-    ("run_tagging", FEATURE_BASED),
+    (FEATURE_TAGGING, {"lstm_size": 8, "feature_layers": "mix"}),
     ("run_classifier", {"gradient_accumulation_steps": 2}),
     ("run_pretraining", {"recompute": True, "precision": "bfloat16"}),
   ],
 )
 def test_updates_compile_for_xla(program, flags, monkeypatch, tmp_path):
-  command = tiny.prepare(program, tmp_path)
+  if program == FEATURE_TAGGING:  # It takes the flags of the other.
+    command = tiny.prepare("run_tagging", tmp_path)
+    command[1] = str(paths.ROOT / f"{program}.py")
+  else:
+    command = tiny.prepare(program, tmp_path)
   if program != "run_pretraining":
     flags = {"pad_to_max_length": True, **flags}  # Shapes are static, as there.
   weights = []

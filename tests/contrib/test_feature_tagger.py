@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from any_model import CONFIG
-from bert.tasks import feature_tagger
+from bert.contrib import feature_tagger
 
 IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)
 MASK = (IDS > 0).astype(np.int32)

@@ -3,11 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
-from bert.encoders import encoder_table
+from bert.contrib import bilstm
 
 
 def test_lstm_by_hand():
-  lstm = encoder_table.Lstm(1, 1, name="lstm")
+  lstm = bilstm.Lstm(1, 1, name="lstm")
   lstm.build()
   lstm.input_weights.assign([[0.5, 0.1, 2.0, 1.0]])
   lstm.recurrent_weights.assign([[1.0, -1.0, 0.5, 0.3]])
@@ -30,7 +30,7 @@ def test_lstm_by_hand():
 
 
 def test_the_second_lstm_reads_from_the_right():
-  layer = encoder_table.BiLstm(3, 2, name="lstm")
+  layer = bilstm.BiLstm(3, 2, name="lstm")
   layer.build()
   layer.backward_lstm.input_weights.assign(layer.forward_lstm.input_weights)
   layer.backward_lstm.recurrent_weights.assign(

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert import heads, modeling
+from bert.contrib import bilstm
 from bert.encoders import encoder_table
 
 
@@ -47,7 +48,7 @@ class FeatureTaggerModel(heads.HeadModel):
     size = config.hidden_size * (1 if mixed else len(layers))
     self.lstms = []
     for index in range(2):
-      lstm = encoder_table.BiLstm(
+      lstm = bilstm.BiLstm(
         size, lstm_size, name=f"lstm_{index}", dtype="float32"
       )
       lstm.build()

@@ -1,0 +1,71 @@
+"""Trains a BiLSTM on the layers of a frozen BERT to label words (section 5.3).
+
+  python -m bert.contrib.run_feature_tagging --data_dir=conll2003 \\
+    --model=$BERT --learning_rate=1e-3 --do_train=true --do_eval=true \\
+    --output_dir=/tmp/ner
+
+Files, flags, scores and predictions are those of run_tagging.py.
+"""
+
+import dataclasses
+import functools
+
+from bert import modeling, run_tagging
+from bert.cli import fine_tuning, program, typed_flags
+from bert.contrib import feature_tagger
+
+_task = typed_flags.group("Task")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureTaggingSettings(run_tagging.TaggingSettings):
+  """The settings of this program."""
+
+  feature_layers: tuple[str, ...] = _task(
+    ("-4", "-3", "-2", "-1"),  # As in the paper's table 7, like the size.
+    "The layers whose outputs are concatenated; -1 is the last one, 0 the "
+    "embeddings. mix before them sums them, with learned weights, and mix "
+    "alone is that of all.",
+  )
+  lstm_size: int = _task(
+    768, "Units of the two LSTMs in each direction.", least=1
+  )
+
+  def check(self) -> None:
+    """Refuses flags about training BERT, too, which is frozen as a whole."""
+    super().check()
+    if str(self.freeze_layers) != "0" or self.layerwise_lr_decay != 1.0:
+      raise ValueError(
+        "this program freezes BERT as a whole: leave out --freeze_layers and "
+        "--layerwise_lr_decay"
+      )
+
+
+def create_model(
+  config: modeling.EncoderConfig,
+  data: fine_tuning.Data,
+  dtype: str,
+  settings: FeatureTaggingSettings,
+) -> feature_tagger.FeatureTaggerModel:
+  """Makes the model, called like that of run_tagging.py."""
+  layers, mixed = feature_tagger.read_feature_layers(
+    settings.feature_layers, config.num_hidden_layers
+  )
+  return feature_tagger.FeatureTaggerModel(
+    config, len(data.labels), dtype, layers, mixed, settings.lstm_size
+  )
+
+
+def main() -> None:
+  settings = fine_tuning.read_settings(FeatureTaggingSettings)
+  run_tagging.train_and_predict(
+    settings,
+    functools.partial(create_model, settings=settings),
+    problem="feature_tagging",
+    feature_layers=settings.feature_layers,
+    lstm_size=settings.lstm_size,
+  )
+
+
+if __name__ == "__main__":
+  program.run_program(main, FeatureTaggingSettings)
