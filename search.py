@@ -28,6 +28,7 @@ from bert.data import (
   text_vectors,
   vector_files,
   vector_index,
+  vector_search,
 )
 from bert.vocabularies import lost_letters
 
@@ -99,7 +100,6 @@ class SearchSettings(typed_flags.Settings):
 
 # Two models differ in its vector, and so does one with two --max_seq_length.
 _PROBE = " ".join(f"the {number} films" for number in range(300))
-_ROWS = 512  # Vectors multiplied at once: they stay in the cache.
 _MOST_SCORES = 1 << 26  # In memory.
 _COMPARED_EVERY = 256  # Lines of --vectors_file.
 _PAIR = " ||| "  # Between the two texts of a line, to extract_features.py.
@@ -210,32 +210,6 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
   return vector_index.read(path, record)
 
 
-def find(
-  vectors: np.ndarray, queries: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Finds the largest products of vectors, float16 [N, H], and queries.
-
-  The queries are float32 [Q, H]. Returns the numbers of the vectors, int [Q,
-  count], and the products, the largest first.
-  """
-  # NumPy converts float16 one by one. Shifted by 13 bits, its exponent and
-  # fraction stand where float32 has them, but for a factor of 2^112.
-  bits, queries = vectors.view(np.int16), queries * np.float32(2.0**100)
-  scores = np.empty([len(queries), len(bits)], np.float32)
-  for start in range(0, len(bits), _ROWS):
-    block = bits[start : start + _ROWS].astype(np.int32)
-    block <<= 13
-    block &= ~0x70001FFF  # What the sign was copied to.
-    scores[:, start : start + _ROWS] = queries @ block.view(np.float32).T
-  scores *= np.float32(2.0**12)
-  count = min(count, len(bits))
-  best = np.argpartition(scores, -count)[:, -count:]
-  chosen = np.take_along_axis(scores, best, 1)
-  order = np.lexsort((best, -chosen))
-  found = (np.take_along_axis(part, order, 1) for part in (best, chosen))
-  return tuple(found)
-
-
 def open_reranker(settings: SearchSettings) -> bert.Model:
   """Loads --rerank; a ValueError if it does not score pairs."""
   model, label = bert.load(settings.rerank), settings.rerank_label
@@ -254,7 +228,7 @@ def open_reranker(settings: SearchSettings) -> bert.Model:
 def answer(
   settings: SearchSettings, queries: list[str], found, reranker
 ) -> Iterator[dict[str, Any]]:
-  """Yields the answer to each query from what `find` returns."""
+  """Yields the answer to each query from what `vector_search.find` returns."""
   wanted = set(found[0].ravel().tolist())
   lines = enumerate(read_texts(settings))
   texts = {number: line for number, line in lines if number in wanted}
@@ -297,7 +271,7 @@ def main() -> None:
       part = queries[first : first + step]
       of_queries = encode(model, part, settings.prompt_name)
       begin = time.monotonic()
-      found = find(vectors, of_queries, count)
+      found = vector_search.find(vectors, of_queries, count)
       seconds += time.monotonic() - begin
       for item in answer(settings, part, found, reranker):
         if settings.output_file:

@@ -128,7 +128,7 @@ np.save(sys.argv[4], vectors)
 
 def time_search(options, folder: pathlib.Path) -> None:
   """Prints the time of a query, alone and of 64 at once."""
-  from bert import search
+  from bert.data import vector_search
 
   random, width = np.random.default_rng(1), 384
   path = str(folder / "index.npy")
@@ -145,7 +145,7 @@ def time_search(options, folder: pathlib.Path) -> None:
     seconds = []
     for _ in range(7):
       start = time.perf_counter()
-      search.find(vectors, queries, 10)
+      vector_search.find(vectors, queries, 10)
       seconds.append(time.perf_counter() - start)
     each = np.median(seconds) / count
     print(f"{len(vectors):,} x {width}, {count} queries: {each:.3f} s each")

@@ -51,26 +51,6 @@ def vectors_of(folder, texts=LINES):
   return search.encode(bert.load(folder), texts)
 
 
-def test_products_are_exact_for_every_float16():
-  bits = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-  numbers = bits[np.isfinite(bits)][:, None]
-  found, scores = search.find(numbers, np.float32([[1.0]]), len(numbers))
-  assert scores[0].tolist() == sorted(numbers[:, 0].tolist(), reverse=True)
-  assert numbers[found[0], 0].astype(np.float32).tolist() == scores[0].tolist()
-
-
-def test_the_best_of_many_are_those_of_a_plain_product():
-  random = np.random.default_rng(1)
-  vectors = random.standard_normal((3000, 24)).astype(np.float16)
-  queries = random.standard_normal((3, 24), np.float32)
-  found, scores = search.find(vectors, queries, 7)
-  expected = queries @ vectors.astype(np.float32).T
-  np.testing.assert_array_equal(found, np.argsort(-expected)[:, :7])
-  best = np.take_along_axis(expected, found, 1)
-  np.testing.assert_allclose(scores, best, rtol=1e-5)
-  assert search.find(vectors[:2], queries, 7)[0].shape == (3, 2)
-
-
 def test_lines_are_found_and_shown(encoder, here, capsys):
   (here / "queries.txt").write_text("bad\nfilm film\n")
   flags = {"query": "great film", "query_file": here / "queries.txt"}
