@@ -7,7 +7,11 @@
 import dataclasses
 
 from bert.cli import classifier_tasks, program, shared_flags, typed_flags
-from bert.tasks import classification, classification_tasks
+from bert.tasks import (
+  classification,
+  classification_problems,
+  classification_tasks,
+)
 
 _data = typed_flags.group("Data")
 _task = typed_flags.group("Task")
@@ -39,9 +43,9 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "order of labels, of which only the ratios count; or 'balanced'.",
   )
   problem: str = _task(
-    classification.PROBLEMS[0],
+    "single_label",
     "What your own data asks for.",
-    choices=classification.PROBLEMS,
+    choices=tuple(classification_problems.PROBLEMS),
   )
   label_separator: str = _task(
     ",",
@@ -96,14 +100,13 @@ def create_model(
   model = heads.ClassifierModel(
     config, data.features.num_outputs, dtype, pooling=data.pooling
   )
-  problem = data.features.problem
-  if problem != "single_label" and data.train:
-    # Otherwise the first updates, which make every label rare or every number
-    # larger, saturate the pooler's tanh, and a small model learns nothing else.
-    features = data.train.features
-    sums = features.counts["label_sums"]
-    bias = classification.average_logits(problem, sums, len(features))
-    model.output_bias.assign(bias)
+  if data.train:
+    # Loaded weights replace it.
+    problem = classification_problems.PROBLEMS[data.features.problem]
+    rows = data.train.features
+    bias = problem.first_bias(rows.counts["label_sums"], len(rows))
+    if bias:
+      model.output_bias.assign(bias)
   return model
 
 
@@ -117,20 +120,10 @@ def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
 def loss_fn(model, features, seed, problem, class_weights):
   """Sums the losses over a batch; see `training_plan.LossFn`."""
   logits = predict(model, features, seed)["logits"]
-  labels = features["label_ids"]
-  weights = tf.cast(features["is_real_example"], tf.float32)
-  if problem == "regression":
-    losses = tf.square(logits - labels)[:, 0]
-  elif problem == "multi_label":
-    labels = tf.cast(labels, tf.float32)
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
-    # As of single labels, only the ratios of the weights count.
-    losses = tf.reduce_mean(losses * class_weights, -1)
-    losses /= tf.reduce_mean(class_weights)
-  else:
-    labels = labels[:, 0]
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    weights *= tf.gather(class_weights, labels)
+  kind = classification_problems.PROBLEMS[problem]
+  losses, factors = kind.loss(logits, features["label_ids"], class_weights)
+  # The weight is 0 if only a teacher teaches the example.
+  weights = tf.cast(features["is_real_example"], tf.float32) * factors
   total, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
   return {"classification_loss": (total, weight)}
 

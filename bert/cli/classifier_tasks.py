@@ -7,6 +7,7 @@ from bert.cli import shared_flags
 from bert.data import file_search, files, remote
 from bert.tasks import (
   classification,
+  classification_problems,
   classification_results,
   classification_tasks,
 )
@@ -52,8 +53,11 @@ def check_files(settings: Any) -> None:
 
 def check(settings: Any, task: classification.ClassificationTask) -> None:
   """Raises a ValueError if flags do not fit the problem of the task."""
-  if task.problem == "regression" and settings.class_weights:
+  problem = classification_problems.PROBLEMS[task.problem]
+  if settings.class_weights and not problem.has_labels:
     raise ValueError("--class_weights: a regression has no classes")
+  if not settings.label_separator:
+    raise ValueError("--label_separator: expected a character, found none")
   if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
     raise ValueError("--xnli_language needs --task_name=xnli")
   choose_metric(settings, task)  # A ValueError if it is unknown.

@@ -60,6 +60,15 @@ class Window(NamedTuple):
   length: int
 
 
+def check_doc_stride(doc_stride: int | None, max_seq_length: int) -> None:
+  """Checks that windows leave no token out; a ValueError if they do."""
+  if doc_stride is not None and not 0 < doc_stride <= max_seq_length - 2:
+    raise ValueError(
+      f"--doc_stride={doc_stride}: expected 1 to {max_seq_length - 2}, so that"
+      f" no token is left out at --max_seq_length={max_seq_length}"
+    )
+
+
 def make_windows(num_tokens: int, size: int, stride: int) -> list[Window]:
   """Returns windows over a text, up to the first that reaches its end.
 

@@ -14,7 +14,11 @@ from bert import heads, modeling
 from bert.data import files, label_files, text_vectors
 from bert.encoders import encoder_table
 from bert.serving import answers
-from bert.tasks import classification_results, squad_results
+from bert.tasks import (
+  classification_problems,
+  classification_results,
+  squad_results,
+)
 from bert.training import model_selection, same_run
 from bert.weights import checkpoints
 
@@ -87,7 +91,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   prediction = _read_settings(folder, kind, settings, config)
   labels = ()
-  if answers.find_maker(kind).has_labels:
+  maker = answers.find_maker(kind)
+  if maker.has_labels:
     labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
   model = head.from_training(config, len(labels), settings)
   variables = checkpoints.model_variables(model)
@@ -98,9 +103,10 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     raise ValueError(f"{folder}: no checkpoint there")
   identify = functools.partial(same_run.identify_weights, model)
   thresholds = []
-  if kind == "multi_label":
+  if maker.has_thresholds:
     tuned = classification_results.read_thresholds([folder], labels, identify)
-    thresholds = [0.5] * len(labels) if tuned is None else tuned.tolist()
+    untuned = [classification_problems.UNTUNED] * len(labels)
+    thresholds = untuned if tuned is None else tuned.tolist()
   elif kind == "question_answering":
     tuned = squad_results.read_threshold([folder], identify)
     if tuned:

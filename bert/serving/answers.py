@@ -9,14 +9,14 @@ computes the outputs, and nothing loads TensorFlow.
 from collections.abc import Mapping
 import copy
 import functools
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from bert.data import files, imports, packing, text_vectors
 from bert.serving import answer_maker, export_card
 from bert.tasks import (
-  classification,
+  classification_problems,
   classification_results,
   multiple_choice,
   squad,
@@ -29,6 +29,7 @@ from bert.tasks import (
 MASK = "[MASK]"
 _PROMPT_NAME = "prompt_name"  # In a request: which of the model's prompts.
 _NEVER = -1e9  # Far below any logit.
+_softmax = classification_problems.PROBLEMS["single_label"].activate
 
 
 def _round(share: float) -> float:
@@ -37,14 +38,30 @@ def _round(share: float) -> float:
 
 
 class Classification(answer_maker.AnswerMaker):
-  """A label of texts or pairs. Outputs: `logits`, or `value`, a number."""
+  """A label, labels or a number of texts or pairs, as its `problem` says.
 
-  title, has_labels = "Classifies texts", True
-  activation = "softmax"
+  Outputs: `logits`; or `value`, if that is a number.
+  """
+
+  title = "Classifies texts"
   settings = {
     "doc_stride": (*export_card.COUNT, None),
     "window_pooling": ("mean", "max"),
   }
+  problem: classification_problems.Problem
+
+  @classmethod
+  def of(cls, problem: classification_problems.Problem) -> type[Self]:
+    """Returns the maker of the answers to a problem."""
+    fields = {
+      "problem": problem,
+      "has_labels": problem.has_labels,
+      "has_thresholds": problem.has_thresholds,
+      "activation": problem.activation,
+      "number": "" if problem.has_labels else problem.answer_name,
+      "result": problem.answer_name,
+    }
+    return type(cls.__name__, (cls,), fields)
 
   def _answer(self, encoded, outputs):
     card = self.card
@@ -61,24 +78,11 @@ class Classification(answer_maker.AnswerMaker):
       np.array(card.thresholds) if card.thresholds else None,
     )
     [answer] = found.as_labels()
-    if not self.has_labels:
-      return {self.result: answer}
-    [shares] = found.scores
-    probabilities = dict(zip(card.labels, map(_round, shares), strict=True))
-    return {self.result: answer, "probabilities": probabilities}
-
-
-class MultiLabel(Classification):
-  """Any number of labels of texts or pairs."""
-
-  has_thresholds, result = True, "labels"
-  activation = "sigmoid"
-
-
-class Regression(Classification):
-  """A number of texts or pairs."""
-
-  has_labels, number, result = False, "value", "value"
+    described = {self.result: answer}
+    if self.has_labels:
+      shares = map(_round, found.probabilities[0])
+      described["probabilities"] = dict(zip(card.labels, shares, strict=True))
+    return described
 
 
 class Features(answer_maker.AnswerMaker):
@@ -176,7 +180,7 @@ class MultipleChoice(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     logits = np.array([[output["logits"] for output in outputs]])
-    [shares] = classification_results.probabilities(logits, "single_label")
+    [shares] = _softmax(logits)
     predicted = int(shares.argmax())
     return {
       "predicted": predicted,
@@ -221,7 +225,7 @@ class Tagging(answer_maker.AnswerMaker):
       for output, mask in zip(outputs, masks, strict=True)
     ]
     logits = np.concatenate(of_words)
-    shares = classification_results.probabilities(logits, "single_label")
+    shares = _softmax(logits)
     labels = [self.card.labels[number] for number in shares.argmax(-1)]
     certainty = shares.max(-1)
 
@@ -328,9 +332,10 @@ class QuestionAnswering(answer_maker.AnswerMaker):
 FEATURES, FILL_MASK = "features", "fill_mask"
 # By the kind of a model.
 MAKERS: dict[str, type[answer_maker.AnswerMaker]] = {
-  "single_label": Classification,
-  "multi_label": MultiLabel,
-  "regression": Regression,
+  **{
+    name: Classification.of(problem)
+    for name, problem in classification_problems.PROBLEMS.items()
+  },
   "question_answering": QuestionAnswering,
   "tagging": Tagging,
   "multiple_choice": MultipleChoice,
@@ -383,6 +388,6 @@ def check_settings(
   files.check_values(settings, {**allowed, **find_maker(kind).settings})
   length = settings["max_seq_length"]
   if "window_pooling" in settings:
-    classification.check_doc_stride(settings.get("doc_stride"), length)
+    packing.check_doc_stride(settings.get("doc_stride"), length)
   if "max_query_length" in settings:
     squad_features.check_lengths(length, settings["max_query_length"])

@@ -6,17 +6,16 @@ A `ClassificationTask` lists files, a `Table` the columns of one.
 
 import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
-import math
+import contextlib
 import re
 from typing import NamedTuple
 
 from bert import tokenization
 from bert.data import file_search, packing, tables
+from bert.tasks import classification_problems
 
-Label = int | list[int] | float
+Label = classification_problems.Label
 
-PROBLEMS = ("single_label", "multi_label", "regression")
-_LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -26,10 +25,9 @@ class Example(NamedTuple):
   example_id: str  # As in the file, else its number there, from 0.
   text_a: str
   text_b: str | None
-  # None if it is not known; a tuple of several for a list in a JSON file.
-  label: str | tuple[str, ...] | None
+  label: classification_problems.Cell
   location: str  # "path:line".
-  group: str | None  # XNLI's language.
+  group: str | None  # XNLI's language, or the id of a query.
 
 
 class Table(NamedTuple):
@@ -58,7 +56,7 @@ class ClassificationTask(NamedTuple):
 
   name: str
   labels: tuple[str, ...]  # (): none (regression), or to be found in the data.
-  problem: str  # One of PROBLEMS.
+  problem: str  # One of `classification_problems.PROBLEMS`.
   train: tuple[Table, ...]  # Read one after the other.
   dev: tuple[tuple[str, Table], ...]  # Each with a name, such as "matched".
   test: tuple[tuple[str, Table], ...]
@@ -68,8 +66,8 @@ class ClassificationTask(NamedTuple):
   @property
   def has_text_pair(self) -> bool:
     """Whether inputs are pairs, by the training files or else the others."""
-    tables = self.train or [table for _, table in (*self.dev, *self.test)]
-    return any(table.text_pair is not None for table in tables)
+    files = self.train or [table for _, table in (*self.dev, *self.test)]
+    return any(table.text_pair is not None for table in files)
 
   def sets(self, kind: str) -> list[tuple[str, tuple[Table, ...]]]:
     """Returns the sets to "train", "eval" or "predict", at least one."""
@@ -112,55 +110,70 @@ def read_examples(
   lines that lack their label, or a file that holds no example.
   """
   for table in files:
-    renamed, other_groups, count = dict(table.renamed_labels), set(), 0
-    unlabelled, places = 0, []
-    for location, cells in tables.read_columns(
-      table.path,
-      (table.text, table.text_pair, table.label, table.id, table.group),
-      optional=() if table.label_required else (table.label,),
-      header=table.header,
-      skips_short_rows=table.skips_short_rows,
-      allows_long_rows=table.allows_long_rows,
-    ):
-      text, text_pair, label, example_id, group = cells
-      if table.groups and group not in table.groups:
-        other_groups.add(group)
-        continue
-      if text_pair is not None:
-        text_pair = tables.to_text(text_pair, location, table.text_pair)
-      if example_id is None:
-        example_id = str(count + unlabelled)
-      label = _to_label(label, location, table)
-      if label is None and table.label_required and table.label is not None:
-        unlabelled += 1
-        if len(places) < tables.PLACES_SHOWN:
-          places.append(location)
-        if counts is not None:
-          counts["left_out"] += 1
-        continue
-      count += 1
-      if unlabelled and not table.skips_unlabelled:
-        continue  # The rest is read only to say how many rows have no label.
-      yield Example(
-        tables.to_scalar(example_id, location, table.id),
-        tables.to_text(text, location, table.text),
-        text_pair,
-        renamed.get(label, label),
-        location,
-        group,
-      )
-    if unlabelled and not (table.skips_unlabelled and count):
-      total = count + unlabelled
-      fault = tables.describe_unlabelled(places, unlabelled, total)
-      has_flag = table.skips_unlabelled is False
-      cure = "; --skip_unlabelled=true leaves them out" if has_flag else ""
-      raise ValueError(f"{fault}{cure}")
-    if not count:
-      reason = "holds no example"
-      if other_groups:
-        others = tables.list_names(sorted(other_groups))
-        reason += f" of {', '.join(table.groups)}; it has {others}"
-      raise ValueError(f"{table.path}: {reason}")
+    yield from _read_table(table, counts)
+
+
+def _read_table(table: Table, counts) -> Iterator[Example]:
+  renamed = dict(table.renamed_labels)
+  labelled, unlabelled, places = 0, 0, []
+  for number, (location, cells) in enumerate(_read_rows(table)):
+    text, text_pair, label, example_id, group = cells
+    label = _to_label(label, location, table)
+    if label is None and table.label_required and table.label is not None:
+      unlabelled += 1
+      if len(places) < tables.PLACES_SHOWN:
+        places.append(location)
+      if counts is not None:
+        counts["left_out"] += 1
+      continue
+    labelled += 1
+    if unlabelled and not table.skips_unlabelled:
+      continue  # The rest is read only to say how many rows have no label.
+
+    example_id = str(number) if example_id is None else example_id
+    if text_pair is not None:
+      text_pair = tables.to_text(text_pair, location, table.text_pair)
+    yield Example(
+      tables.to_scalar(example_id, location, table.id),
+      tables.to_text(text, location, table.text),
+      text_pair,
+      renamed.get(label, label),
+      location,
+      group,
+    )
+
+  if unlabelled and not (table.skips_unlabelled and labelled):
+    total = labelled + unlabelled
+    fault = tables.describe_unlabelled(places, unlabelled, total)
+    has_flag = table.skips_unlabelled is False
+    cure = "; --skip_unlabelled=true leaves them out" if has_flag else ""
+    raise ValueError(f"{fault}{cure}")
+
+
+def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
+  """Yields place and cells of the rows of a table's groups: at least one."""
+  is_found, others = False, set()
+  for location, cells in tables.read_columns(
+    table.path,
+    (table.text, table.text_pair, table.label, table.id, table.group),
+    optional=() if table.label_required else (table.label,),
+    header=table.header,
+    skips_short_rows=table.skips_short_rows,
+    allows_long_rows=table.allows_long_rows,
+  ):
+    group = cells[-1]
+    if table.groups and group not in table.groups:
+      others.add(group)
+      continue
+    is_found = True
+    yield location, cells
+
+  if not is_found:
+    reason = "holds no example"
+    if others:
+      known = tables.list_names(sorted(others))
+      reason += f" of {', '.join(table.groups)}; it has {known}"
+    raise ValueError(f"{table.path}: {reason}")
 
 
 def _to_label(value, location, table) -> str | tuple[str, ...] | None:
@@ -169,6 +182,7 @@ def _to_label(value, location, table) -> str | tuple[str, ...] | None:
     value = tuple(items)
   elif value is not None:
     value = tables.to_scalar(value, location, table.label)
+  # Where a label is optional, an empty cell is an unknown one.
   is_label = table.label_required and table.empty_is_label
   return value if value or is_label else None
 
@@ -185,12 +199,15 @@ def find_labels(
   of an example. A ValueError names the line of an example without a label, or
   the file if its labels are too few or most of them occur only once.
   """
+  kind = classification_problems.PROBLEMS[problem]
   counts, path = collections.Counter(), ""
   for example in examples:
     path = path or example.location.rpartition(":")[0]
-    counts.update(set(_split_label(example, problem, separator)))
+    with _naming_line(example):
+      counts.update(set(kind.split(example.label, separator)))
+
   labels = sorted(counts)
-  if len(labels) < (2 if problem == "single_label" else 1):
+  if len(labels) < kind.least_labels:
     found = tables.list_names(labels) or "rows without one"
     raise ValueError(
       f"{path}: expected two labels or more, found only {found}; is it the"
@@ -217,59 +234,23 @@ def make_label_encoder(
   that the example has and 0 for the others (multi_label), or the number that
   the label is (regression); zeros for a label of None.
   """
+  kind = classification_problems.PROBLEMS[problem]
   numbers = {label: number for number, label in enumerate(labels)}
 
   def encode(example):
-    if problem == "regression":
-      return _to_float(example)
-    is_set = [0] * len(labels)
-    if example.label is None:
-      return is_set if problem == "multi_label" else 0
-    for label in _split_label(example, problem, separator):
-      if label not in numbers:
-        raise ValueError(
-          f"{example.location}: unknown label {label[:99]!r}; known:"
-          f" {tables.list_names(labels)}"
-        )
-      if problem == "single_label":
-        return numbers[label]
-      is_set[numbers[label]] = 1
-    return is_set
+    with _naming_line(example):
+      return kind.encode(example.label, numbers, separator)
 
   return encode
 
 
-def _split_label(example: Example, problem: str, separator: str) -> list[str]:
-  """Returns the labels of an example: exactly one of a single-label problem."""
-  label, is_single = example.label, problem == "single_label"
-  if not separator:
-    raise ValueError("--label_separator: expected a character, found none")
-  if label is None or (is_single and not label):
-    raise ValueError(f"{example.location}: no label")
-  if is_single and not isinstance(label, str):
-    raise ValueError(
-      f"{example.location}: a list of labels; expected one (several need "
-      "--problem=multi_label)"
-    )
-  if is_single:
-    return [label]
-  if isinstance(label, str):
-    label = map(str.strip, label.split(separator))
-  return list(filter(None, label))
-
-
-def _to_float(example: Example) -> float:
-  if example.label is None:
-    return 0.0
+@contextlib.contextmanager
+def _naming_line(example: Example) -> Iterator[None]:
+  """Adds the line of an example to an error about its label."""
   try:
-    # Not as Python reads it: to float(), 1_0 is 10.
-    value = float(str(example.label).replace("_", "?"))
-  except ValueError:
-    value = math.nan
-  if not abs(value) <= _LARGEST_FLOAT:  # NaN fails, too.
-    text = repr(example.label)[:99] if example.label else "nothing"
-    raise ValueError(f"{example.location}: expected a number, found {text}")
-  return value
+    yield
+  except ValueError as error:
+    raise ValueError(f"{example.location}: {error}") from None
 
 
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
@@ -288,26 +269,14 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
     weights = [float(weight) for weight in given]
   except ValueError:
     weights = []
-  are_numbers = all(0 <= weight <= _LARGEST_FLOAT for weight in weights)
+  largest = classification_problems.LARGEST_FLOAT
+  are_numbers = all(0 <= weight <= largest for weight in weights)
   if len(weights) != len(counts) or not are_numbers or not any(weights):
     raise ValueError(
       f"--class_weights={','.join(given)}: expected 'balanced' or "
       f"{len(counts)} numbers from 0, one for each label, not all of them 0"
     )
   return weights
-
-
-def average_logits(
-  problem: str, sums: Sequence[float], total: int
-) -> list[float]:
-  """Returns the outputs that say the same of all examples, and say it best.
-
-  `sums` has how many of `total` examples have each label of "multi_label", to
-  which one more with and one without it are added; or the sum of the numbers.
-  """
-  if problem == "regression":
-    return [sums[0] / total]
-  return [math.log((count + 1) / (total - count + 1)) for count in sums]
 
 
 # Features.
@@ -331,7 +300,7 @@ def make_features(
       the longer text is truncated token by token, as in the original. A
       ValueError if windows would leave tokens out.
   """
-  check_doc_stride(doc_stride, max_seq_length)
+  packing.check_doc_stride(doc_stride, max_seq_length)
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, example in enumerate(examples):
     ids_a = tokenizer.encode(example.text_a)
@@ -343,15 +312,6 @@ def make_features(
         part_a, part_b, cls_id=cls_id, sep_id=sep_id
       )
       yield Feature(ids, segments, label, index, was_cut, is_labelled)
-
-
-def check_doc_stride(doc_stride: int | None, max_seq_length: int) -> None:
-  """Checks that windows leave no token out; a ValueError if they do."""
-  if doc_stride is not None and not 0 < doc_stride <= max_seq_length - 2:
-    raise ValueError(
-      f"--doc_stride={doc_stride}: expected 1 to {max_seq_length - 2}, so that"
-      f" no token is left out at --max_seq_length={max_seq_length}"
-    )
 
 
 def _fit(ids_a, ids_b, max_seq_length, doc_stride):

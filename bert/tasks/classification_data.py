@@ -17,7 +17,11 @@ import tensorflow as tf
 from bert.data import files, label_files, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import retrieval_scores
-from bert.tasks import classification, classification_results
+from bert.tasks import (
+  classification,
+  classification_problems,
+  classification_results,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +31,7 @@ class FeatureSettings(feature_sets.FeatureSettings):
   doc_stride: int | None  # None: long texts are truncated.
   label_separator: str
   labels: tuple[str, ...]
-  problem: str  # One of classification.PROBLEMS.
+  problem: str  # One of classification_problems.PROBLEMS.
 
   @property
   def num_outputs(self) -> int:
@@ -74,14 +78,19 @@ def find_sets(
   ]
 
 
-# Holds out examples to evaluate on, by label; a text is in one part only.
-split = functools.partial(
-  held_out.split,
-  describe=lambda example: (
-    [str(example.label)],
-    (example.text_a, example.text_b),
-  ),
-)
+def split(
+  data: ClassificationSet, share: float, seed: int
+) -> tuple[ClassificationSet, ClassificationSet]:
+  """Holds out a share of the examples with each label, to evaluate on.
+
+  A text is in one part only.
+  """
+  return held_out.split(
+    data,
+    share,
+    seed,
+    lambda example: ([str(example.label)], (example.text_a, example.text_b)),
+  )
 
 
 def make_features(data: ClassificationSet, folder: str) -> None:
@@ -94,31 +103,38 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   that an example is wrong, or that only some have a label.
   """
   settings = data.settings
+  # Filled while rows are made; of rows that exist, they are in the index.
   names = ("examples", "cut", "labelled", "empty", "left_out")
-  counts = dict.fromkeys(names, 0)
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
-  is_multi_label = settings.problem == "multi_label"
+  facts = dict.fromkeys(names, 0)
+  data.open_or_make(folder, _make_rows(data, facts), facts)
+  problem = classification_problems.PROBLEMS[settings.problem]
   label_ids = tf.io.FixedLenFeature(
-    [settings.num_outputs if is_multi_label else 1],
-    tf.float32 if settings.problem == "regression" else tf.int64,
+    [problem.width(settings.num_outputs)],
+    tf.float32 if problem.label_type is float else tf.int64,
   )
   is_real = tf.io.FixedLenFeature([], tf.int64)
   others = {"label_ids": label_ids, "is_real_example": is_real}
   data.layout = feature_sets.Layout((settings.max_seq_length,), others=others)
-  counts = features.counts
+  _print_summary(data)
+
+
+def _print_summary(data: ClassificationSet) -> None:
+  settings, features = data.settings, data.features
+  facts = features.counts
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
-  if counts["empty"]:
-    windows += f", {counts['empty']:,} of them with an empty text"
-  left_out = counts["left_out"]
-  without = data.kind == "train" and counts["examples"] - counts["labelled"]
-  features.print_summary(
-    f"{data.kind} ({data.name}): {counts['examples']:,} examples{windows}, "
-    f"{np.mean(features.lengths):.1f} tokens on average, {counts['cut']:,} "
-    f"truncated to --max_seq_length={settings.max_seq_length}",
-    *[f"{without:,} of them have no label"][: bool(without)],
-    *[f"{left_out:,} rows without a label are left out"][: bool(left_out)],
-  )
+  if facts["empty"]:
+    windows += f", {facts['empty']:,} of them with an empty text"
+  lines = [
+    f"{data.kind} ({data.name}): {facts['examples']:,} examples{windows}, "
+    f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} "
+    f"truncated to --max_seq_length={settings.max_seq_length}"
+  ]
+  unlabelled = facts["examples"] - facts["labelled"]
+  if unlabelled and data.kind == "train":
+    lines.append(f"{unlabelled:,} of them have no label")
+  if facts["left_out"]:
+    lines.append(f"{facts['left_out']:,} rows without a label are left out")
+  features.print_summary(*lines)
 
 
 def check_metric(data: ClassificationSet, metric: str) -> None:
@@ -134,12 +150,12 @@ def check_metric(data: ClassificationSet, metric: str) -> None:
     if len({encode(example) for example in data.examples()}) < 2:
       fault = "all examples have the same label"
   elif metric in ("f1", *retrieval_scores.NAMES):
+    labels = settings.labels or ["1"]
     wanted = 0
-    if settings.problem == "single_label":
-      wanted = classification_results.find_positive(settings.labels)
-    found = data.features.counts["label_sums"]
-    if not found[wanted]:
-      fault = f"no example has the label {(*settings.labels, '1')[wanted]}"
+    if settings.labels:
+      wanted = classification_problems.find_positive(labels)
+    if not data.features.counts["label_sums"][wanted]:
+      fault = f"no example has the label {labels[wanted]}"
   elif metric.endswith("_f1") and not any(data.features.counts["label_sums"]):
     fault = "no example has a label"
   if fault:
@@ -149,14 +165,13 @@ def check_metric(data: ClassificationSet, metric: str) -> None:
     )
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  settings = data.settings
-  dtype, encode = int, record_writer.int64_feature
-  if settings.problem == "regression":
-    dtype, encode = float, record_writer.float_feature
-  label_sums, places = np.zeros(settings.num_outputs, dtype), []
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
+  """Yields the rows of a set; `facts` are whole when all are made."""
+  settings, unlabelled = data.settings, []
+  problem = classification_problems.PROBLEMS[settings.problem]
+  sums = np.zeros(settings.num_outputs, problem.label_type)
   for feature in classification.make_features(
-    _count_texts(data, counts, places),
+    _read_texts(data, facts, unlabelled),
     data.make_tokenizer(),
     classification.make_label_encoder(
       settings.labels, settings.problem, settings.label_separator
@@ -164,43 +179,54 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     settings.max_seq_length,
     settings.doc_stride,
   ):
-    if feature.example_index == counts["examples"]:  # No further window.
-      counts["examples"] += 1
-      counts["cut"] += feature.was_cut
-      counts["labelled"] += feature.is_labelled
-    if settings.problem == "single_label":
-      label_sums[feature.label] += feature.is_labelled
-    else:
-      label_sums += feature.label
-    is_real = feature.is_labelled or data.kind != "train"
-    serialized = record_writer.encode_inputs(
-      [feature.input_ids],
-      [feature.segment_ids],
-      settings.max_seq_length,
-      label_ids=encode(np.ravel(feature.label).tolist()),
-      is_real_example=record_writer.int64_feature([is_real]),
-    )
-    length = len(feature.input_ids)
-    yield feature_files.Row(serialized, length, feature.example_index)
-  # A multi-label example may have no labels.
-  is_partial = 0 < counts["labelled"] < counts["examples"]
-  if is_partial and data.kind == "train":  # The others count as the average.
-    label_sums = label_sums * (counts["examples"] / counts["labelled"])
-  elif is_partial and settings.problem != "multi_label":
-    total = counts["examples"]
-    missing = total - counts["labelled"]
-    fault = tables.describe_unlabelled(places, missing, total)
-    raise ValueError(f"{fault}: predictions are scored on all or on none")
-  counts["label_sums"] = label_sums.tolist()
+    if feature.example_index == facts["examples"]:  # No further window.
+      facts["examples"] += 1
+      facts["cut"] += feature.was_cut
+      facts["labelled"] += feature.is_labelled
+    if feature.is_labelled:
+      problem.count(sums, feature.label)
+    yield _make_row(feature, data, problem)
+
+  total, labelled = facts["examples"], facts["labelled"]
+  if 0 < labelled < total:
+    if data.kind == "train":
+      # The rest is taken to have labels as often.
+      sums = sums * (total / labelled)
+    elif not problem.empty_is_label:
+      missing = total - labelled
+      fault = tables.describe_unlabelled(unlabelled, missing, total)
+      raise ValueError(f"{fault}: predictions are scored on all or on none")
+  facts["label_sums"] = sums.tolist()
 
 
-def _count_texts(data, counts, places) -> Iterator[classification.Example]:
-  """Yields the examples; finds empty texts, and the first without a label."""
-  for example in data.select(data.read(counts=counts)):
+def _make_row(feature, data, problem) -> feature_files.Row:
+  """Makes the row of a feature, whose length is that without padding."""
+  encode = record_writer.int64_feature
+  if problem.label_type is float:
+    encode = record_writer.float_feature
+  # A row to train on without a label is there for the teacher alone.
+  is_real = feature.is_labelled or data.kind != "train"
+  serialized = record_writer.encode_inputs(
+    [feature.input_ids],
+    [feature.segment_ids],
+    data.settings.max_seq_length,
+    label_ids=encode(np.ravel(feature.label).tolist()),
+    is_real_example=record_writer.int64_feature([is_real]),
+  )
+  length = len(feature.input_ids)
+  return feature_files.Row(serialized, length, feature.example_index)
+
+
+def _read_texts(data, facts, unlabelled) -> Iterator[classification.Example]:
+  """Yields the examples; counts empty texts, lists the first without a label.
+
+  `unlabelled` gets their places.
+  """
+  for example in data.select(data.read(counts=facts)):
     texts = (example.text_a, example.text_b)
-    counts["empty"] += any(t is not None and not t.strip() for t in texts)
-    if example.label is None and len(places) < tables.PLACES_SHOWN:
-      places.append(example.location)
+    facts["empty"] += any(t is not None and not t.strip() for t in texts)
+    if example.label is None and len(unlabelled) < tables.PLACES_SHOWN:
+      unlabelled.append(example.location)
     yield example
 
 
@@ -236,7 +262,8 @@ def choose_labels(
   """
   labels_file, given = settings.labels_file, settings.labels
   separator = settings.label_separator
-  if task.problem == "regression":
+  problem = classification_problems.PROBLEMS[task.problem]
+  if not problem.has_labels:
     if given:
       raise ValueError("--labels: a regression has none")
     return ()
@@ -254,7 +281,7 @@ def choose_labels(
     is_ordered=bool(given),
     flag="--labels",
   )
-  if task.problem == "single_label" and len(labels) < 2:
+  if len(labels) < problem.least_labels:
     raise ValueError(
       f"expected two labels or more, found only {labels[0]}: pass others with"
       f" --labels, and an --output_dir without another {labels_file}"
@@ -270,14 +297,13 @@ def pool_outputs(
   `results` has logits and label_ids of the rows; `pooling`, of the windows of a
   text, is "mean" or "max".
   """
-  windows_of, targets = data.features.examples, results["label_ids"]
-  targets = targets[np.flatnonzero(np.diff(windows_of, prepend=-1))]
-  if data.settings.problem != "multi_label":
-    targets = targets[:, 0]
+  windows_of = data.features.examples
   logits = classification_results.pool_windows(
     results["logits"], windows_of, pooling
   )
-  return logits, targets
+  problem = classification_problems.PROBLEMS[data.settings.problem]
+  targets = problem.targets(results["label_ids"])
+  return logits, targets[classification_results.first_rows(windows_of)]
 
 
 def write_predictions(
@@ -289,34 +315,42 @@ def write_predictions(
   separator = data.settings.label_separator
 
   def describe_rows():
-    for example, predicted, scores in zip(
-      data.examples(), answers.as_labels(), answers.scores, strict=True
+    for example, predicted, probabilities in zip(
+      data.examples(), answers.as_labels(), answers.probabilities, strict=True
     ):
-      if answers.problem == "regression":
-        predicted, scores = _rounded(predicted), ()
+      # Numbers have no labels, and so no columns of probabilities.
+      shares = map(_round, probabilities)
       yield {
         "id": example.example_id,
         "text": example.text_a,
         "text_pair": example.text_b or "",
-        "label": _join(example.label or "", separator),
-        "predicted": _join(predicted, separator),
-        **dict(zip(names, map(_rounded, scores), strict=True)),
+        "label": _write_label(example.label or "", separator),
+        "predicted": _write_label(predicted, separator),
+        **dict(zip(names, shares, strict=False)),
       }
 
-  has_pairs = any(table.text_pair is not None for table in data.tables)
-  header = ["id", "text", *["text_pair"] * has_pairs]
-  header += [*["label"] * data.is_labelled, "predicted", *names]
+  header = ["id", "text"]
+  if any(table.text_pair is not None for table in data.tables):
+    header.append("text_pair")
+  if data.is_labelled:
+    header.append("label")
+  header += ["predicted", *names]
   path = os.path.join(folder, f"predictions{data.suffix}.tsv")
   tables.write_rows(path, describe_rows(), header)
   path = os.path.join(folder, f"test_results{data.suffix}.tsv")
-  scores = answers.scores.astype(np.float32)  # Its digits, as in the original.
+  # The digits of float32, as in the original.
+  scores = answers.probabilities.astype(np.float32)
   files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
   print(f"wrote {path}")
 
 
-def _join(label: str | float | Iterable[str], separator: str) -> str | float:
-  return label if isinstance(label, (str, float)) else separator.join(label)
+def _write_label(
+  label: str | float | Iterable[str], separator: str
+) -> str | float:
+  if isinstance(label, float):
+    return _round(label)
+  return label if isinstance(label, str) else separator.join(label)
 
 
-def _rounded(number) -> float:
+def _round(number: float) -> float:
   return float(f"{number:.6g}")

@@ -1,7 +1,6 @@
 """Scores of a classifier's logits, the files and the report that show them.
 
-Shapes: N examples, L labels (1 for regression). Targets are int [N] for
-"single_label", 0 or 1 [N, L] for "multi_label", float [N] for "regression".
+Shapes: N examples, L labels; see `classification_problems`, also for targets.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,21 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import label_files, progress
-from bert.report import charts, metrics, plots, retrieval_scores
-from bert.tasks import classification
+from bert.report import metrics, plots, retrieval_scores
+from bert.tasks import classification, classification_problems
 
-_F1S = ("micro_f1", "macro_f1")
-_METRICS = {
-  # Their micro-averaged F1 is the accuracy.
-  "single_label": ("accuracy", "macro_f1"),
-  "multi_label": ("accuracy", *_F1S, *(f"untuned_{name}" for name in _F1S)),
-  "regression": ("mean_squared_error", "pearson", "spearman", "corr"),
-}
 _OTHER_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
-_POSITIVE = "1"  # The label that F1 is of.
-_UNTUNED = 0.5  # The threshold of every label if none are tuned.
-_CURVES = 6  # Labels with a curve in the report, the most frequent ones.
-_DOTS = 500  # The first examples, in a scatter plot.
+Answers = classification_problems.Answers
 
 
 def pool_windows(
@@ -36,40 +25,20 @@ def pool_windows(
   `examples` has the example of each row, int [R], ascending; `pooling` is
   "mean" or "max".
   """
-  starts = np.flatnonzero(np.diff(examples, prepend=-1))
+  starts = first_rows(examples)
   if pooling == "max":
     return np.maximum.reduceat(logits, starts)
   counts = np.diff(np.append(starts, len(examples)))
   return np.add.reduceat(logits, starts) / counts[:, None].astype(np.float32)
 
 
-def probabilities(logits: np.ndarray, problem: str) -> np.ndarray:
-  """Returns the softmax or sigmoid of logits; of a regression, the logits."""
-  if problem == "regression":
-    return logits
-  if problem == "multi_label":
-    return np.exp(-np.logaddexp(0, -logits))
-  return metrics.softmax(logits)
+def first_rows(examples: np.ndarray) -> np.ndarray:
+  """Returns the first row of each example, of those of rows, int [R].
 
-
-class Answers(NamedTuple):
-  """Predictions and the logits and probabilities that they are made of."""
-
-  logits: np.ndarray  # [N, L]
-  scores: np.ndarray  # [N, L], from `probabilities`.
-  predictions: np.ndarray  # They have the form of targets.
-  labels: Sequence[str]  # [L]; of a regression, none.
-  problem: str
-  thresholds: np.ndarray | None  # [L], for "multi_label".
-
-  def as_labels(self) -> list[str] | list[float] | list[list[str]]:
-    """Returns the label or labels of each example; of a regression, numbers."""
-    values, labels = self.predictions, self.labels
-    if self.problem == "regression":
-      return values.tolist()
-    if self.problem == "multi_label":
-      return [[labels[i] for i in np.flatnonzero(row)] for row in values]
-    return [labels[value] for value in values]
+  >>> first_rows(np.array([0, 0, 1]))
+  array([0, 2])
+  """
+  return np.flatnonzero(np.diff(examples, prepend=-1))
 
 
 def answer(
@@ -81,36 +50,17 @@ def answer(
 ) -> Answers:
   """Turns logits into answers.
 
-  The thresholds of "multi_label", [L], are by default 0.5, or the best for the
-  targets `tuning`; scores of other examples will be a little lower.
+  Thresholds, [L], are by default 0.5, or the best for the targets `tuning`;
+  scores of other examples will be a little lower.
   """
-  scores = probabilities(logits, problem)
-  if problem == "regression":
-    predictions = scores[:, 0]
-  elif problem == "multi_label":
-    if tuning is not None:
-      thresholds = metrics.tune_thresholds(tuning, scores)
-    elif thresholds is None:
-      thresholds = np.full(len(labels), _UNTUNED)
-    predictions = (scores >= thresholds).astype(np.int64)
-  else:
-    predictions = scores.argmax(-1)
-  return Answers(logits, scores, predictions, labels, problem, thresholds)
-
-
-def losses(logits: np.ndarray, targets: np.ndarray, problem: str) -> np.ndarray:
-  """Computes each example's loss, as it was minimised without class weights.
-
-  It is the cross entropy in nats, its mean over labels, or the squared error.
-  """
-  if problem == "regression":
-    return np.square(logits[:, 0] - targets)
-  if problem == "multi_label":
-    return (np.logaddexp(0, logits) - logits * targets).mean(-1)
-  shifted = logits - logits.max(-1, keepdims=True)
-  target_logits = shifted[np.arange(len(targets)), targets]
-  np.exp(shifted, out=shifted)
-  return np.log(shifted.sum(-1)) - target_logits
+  kind = classification_problems.PROBLEMS[problem]
+  probabilities = kind.activate(logits)
+  if kind.has_thresholds and tuning is not None:
+    thresholds = metrics.tune_thresholds(tuning, probabilities)
+  elif kind.has_thresholds and thresholds is None:
+    thresholds = np.full(len(labels), classification_problems.UNTUNED)
+  predictions = kind.decide(probabilities, thresholds)
+  return Answers(logits, probabilities, predictions, labels, kind, thresholds)
 
 
 class Scores(NamedTuple):
@@ -137,52 +87,38 @@ def score(
   `original_loss`. The groups of examples, such as languages, have accuracies,
   too; of a task with the scores of rankings, they are the queries.
   """
-  logits, shares, predictions, labels, problem, _ = answers
-  report, values = None, {}
-  if problem == "regression":
-    values = metrics.regression_scores(targets, predictions)
-  elif problem == "multi_label":
-    report = metrics.multi_label_report(targets, predictions)
-    untuned = metrics.multi_label_report(targets, shares >= _UNTUNED)
-    values["micro_f1"] = report.micro.f1
-    values["untuned_micro_f1"] = untuned.micro.f1
-    values["untuned_macro_f1"] = untuned.macro.f1
-  else:
-    report = metrics.classification_report(targets, predictions, len(labels))
-  if report:
-    averages = {"accuracy": report.accuracy, "macro_f1": report.macro.f1}
-    values = averages | values
-  positive = find_positive(labels)
+  problem, predictions = answers.problem, answers.predictions
+  report, values = problem.score(answers, targets)
   if retrieval_scores.NAMES[0] in names:
-    order, relevance = predictions, targets
-    if report:
-      order, relevance = shares[:, positive], targets == positive
+    order, relevance = problem.rank(answers, targets)
     values |= retrieval_scores.score_queries(groups, order, relevance)
   else:
     right = np.equal(targets, predictions)
     for group, _, share in metrics.average_groups(np.array(groups), right):
       values[f"accuracy_{group}"] = share
   if report and "f1" in names:
+    positive = classification_problems.find_positive(answers.labels)
     values["f1"] = float(report.f1[positive])
   if "matthews_correlation" in names:
     correlation = metrics.matthews_correlation(targets, predictions)
     values["matthews_correlation"] = correlation
-  each = losses(logits, targets, problem)
-  values["loss"] = float(each.mean())
-  original_loss = metrics.mean_of_batch_means(each, batch_size)
-  collapsed = metrics.is_collapsed(targets, predictions)
-  return Scores(answers, targets, values, original_loss, report, collapsed)
 
-
-def find_positive(labels: Sequence[str]) -> int:
-  """Returns the number of the label that F1 is of, and relevant texts have."""
-  return labels.index(_POSITIVE) if _POSITIVE in labels else 1
+  losses = problem.losses(answers.logits, targets)
+  values["loss"] = float(losses.mean())
+  return Scores(
+    answers,
+    targets,
+    values,
+    metrics.mean_of_batch_means(losses, batch_size),
+    report,
+    metrics.is_collapsed(targets, predictions),
+  )
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
   """Lists the names of the scores that `score` returns."""
   others = [name for name in names if name in _OTHER_METRICS]
-  return [*_METRICS[problem], *others, "loss"]
+  return [*classification_problems.PROBLEMS[problem].scores, *others, "loss"]
 
 
 def warn_if_collapsed(scores: Scores) -> None:
@@ -254,25 +190,8 @@ def format_seeds(
 def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
   """Describes answers in HTML, for report.html; reads examples one by one."""
   answers, targets = scores.answers, scores.targets
-  shares, guesses, labels = answers.scores, answers.predictions, answers.labels
-  parts = [plots.number_table(scores.metrics)]
-  make_table, names = plots.score_table, ("accuracy", "probability")
-  if answers.problem == "regression":
-    goodness = surprise = np.abs(guesses - targets)
-    make_table, names = plots.table, ("mean error", "error")
-    dots = {"example": np.stack([targets, guesses], 1)[:_DOTS].tolist()}
-    scale = charts.Scale("Predicted and true numbers", "predicted", dots)
-    parts.append(charts.line_chart("true", scale, joined=False))
-  else:
-    wrong = guesses != targets
-    if answers.problem == "multi_label":
-      goodness = 1.0 - wrong.any(1)
-      surprise = np.max(np.abs(shares - targets) * wrong, 1)
-    else:
-      goodness, surprise = 1.0 - wrong, shares.max(1) * wrong
-      parts.append(plots.confusions(scores.report.confusion, labels))
-    parts.append(plots.label_table(scores.report, labels))
-    parts.append(_draw_curves(scores))
+  problem = answers.problem
+  goodness, surprise = problem.judge(answers, targets)
   worst = metrics.find_worst(surprise).tolist()
   lengths, texts = np.zeros(len(targets), np.int64), {}
   for i, example in enumerate(examples):
@@ -280,39 +199,34 @@ def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
     lengths[i] = sum(map(len, pair))
     if i in worst:
       texts[i] = " | ".join(pair)
-  rows = metrics.scores_by_size(lengths, goodness)
-  parts.append("<h3>By length of the text</h3>")
-  parts.append(make_table(("characters", "examples", names[0]), rows))
-  true, predicted = (
-    map(_write_label, answers._replace(predictions=values[worst]).as_labels())
-    for values in (targets, guesses)
+
+  # Scores from 0 to 1 are shaded, other numbers are not.
+  make_table = plots.score_table if problem.has_labels else plots.table
+  by_length = make_table(
+    ("characters", "examples", problem.goodness),
+    metrics.scores_by_size(lengths, goodness),
   )
-  errors = surprise[worst].tolist()
-  rows = zip(map(texts.get, worst), true, predicted, errors, strict=True)
-  parts.append(plots.mistake_table(("true", "predicted", names[1]), rows))
-  return "\n".join(parts)
+  true = problem.name_labels(targets[worst], answers.labels)
+  predicted = problem.name_labels(answers.predictions[worst], answers.labels)
+  mistakes = zip(
+    [texts.get(i) for i in worst],
+    map(_write_label, true),
+    map(_write_label, predicted),
+    surprise[worst].tolist(),
+    strict=True,
+  )
+  return "\n".join(
+    [
+      plots.number_table(scores.metrics),
+      *problem.draw(answers, targets, scores.report),
+      "<h3>By length of the text</h3>",
+      by_length,
+      plots.mistake_table(("true", "predicted", problem.surprise), mistakes),
+    ]
+  )
 
 
 def _write_label(label: str | float | list[str]) -> str:
   if isinstance(label, list):
     return ", ".join(label) or "none"
   return label if isinstance(label, str) else f"{label:.4g}"
-
-
-def _draw_curves(scores: Scores) -> str:
-  """Draws precision over recall of frequent labels, and the calibration."""
-  answers, targets = scores.answers, scores.targets
-  shares, is_multi_label = answers.scores, answers.problem == "multi_label"
-  if is_multi_label:
-    sure, right = shares.ravel(), targets.ravel()
-  else:
-    sure, right = shares.max(1), answers.predictions == targets
-  curves = {}
-  frequent = np.argsort(-scores.report.support, kind="stable")[:_CURVES]
-  for i in frequent.tolist():
-    is_true = targets[:, i] if is_multi_label else targets == i
-    curves[answers.labels[i]] = metrics.precision_recall(is_true, shares[:, i])
-  scale = charts.Scale("Precision and recall", "precision", curves)
-  drawn = charts.line_chart("recall", scale, limits=(0, 1))
-  drawn += plots.calibration_chart(sure, right)
-  return f'<div class="charts">{drawn}</div>'

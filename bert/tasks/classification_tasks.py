@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bert.data import file_search, files, path_checks, tables
 from bert.report import retrieval_scores
-from bert.tasks import classification
+from bert.tasks import classification, classification_problems
 
 # Labels by what the files of a task have in their place.
 _ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
@@ -232,7 +232,7 @@ def write_submission(
   renamed = task.test[number][1].renamed_labels
   in_files = {name: label for label, name in renamed}
   for example_id, prediction in predictions:
-    if task.problem == "regression":
+    if isinstance(prediction, float):
       prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
     elif prediction not in task.labels:
       raise ValueError(
@@ -270,11 +270,6 @@ class Columns(NamedTuple):
 _NO_COLUMNS = Columns()
 _DEFAULTS = ("text", "label")  # Names of columns.
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json")
-_METRICS = {
-  "single_label": ("accuracy", "macro_f1"),
-  "multi_label": ("micro_f1", "macro_f1"),
-  "regression": _CORRELATIONS,
-}
 _ROWS_PEEKED = 100  # Searched for a header.
 
 
@@ -298,9 +293,10 @@ def file_task(
   With a teacher, a label to train on may be missing; for `skips_unlabelled`,
   see `classification.Table`.
   """
-  metrics = _METRICS[problem]
+  asked = classification_problems.PROBLEMS[problem]
+  metrics = asked.selecting
   if columns.query is not None:
-    if problem == "multi_label":
+    if not asked.can_rank:
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
 
@@ -309,12 +305,12 @@ def file_task(
   for kind, path in _find_files(data_dir, given).items():
     is_required = kind != "predict"
     table = find_table(path, columns, header, is_required)
-    if kind == "train" and has_teacher and problem != "multi_label":
+    if kind == "train" and has_teacher and not asked.empty_is_label:
       is_required = bool(skips_unlabelled)  # The teacher labels the rest.
     table = table._replace(
       label_required=is_required,
       skips_unlabelled=skips_unlabelled,
-      empty_is_label=problem == "multi_label",
+      empty_is_label=asked.empty_is_label,
     )
     sets[kind] = ((file_search.SPLITS[kind][0], table),)
   return classification.ClassificationTask(

@@ -1,7 +1,6 @@
 """Tests of bert/tasks/classification.py."""
 
 import gzip
-import math
 
 import pytest
 
@@ -342,9 +341,3 @@ def test_a_vocabulary_without_special_tokens_is_refused(tmp_path):
   tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"))
   with pytest.raises(ValueError, match=r"'\[CLS\]' is not in the vocabulary"):
     features(tokenizer, [example()], 8)
-
-
-def test_average_logits():
-  odds = classification.average_logits("multi_label", [0, 1, 2], 2)
-  assert odds == pytest.approx([math.log(1 / 3), 0.0, math.log(3)])
-  assert classification.average_logits("regression", [-7.5], 3) == [-2.5]

@@ -26,32 +26,6 @@ def test_windows_are_pooled_by_example():
   assert mean.dtype == most.dtype == np.float32
 
 
-@pytest.mark.parametrize(
-  ("problem", "logits", "shares", "target", "loss"),
-  [
-    ("single_label", [0.0, np.log(3.0)], [0.25, 0.75], 0, np.log(4.0)),
-    ("multi_label", [0.0, np.log(3.0)], [0.5, 0.75], [1, 0], np.log(8.0) / 2),
-    ("regression", [2.5], [2.5], 1.0, 2.25),
-  ],
-)
-def test_probabilities_and_losses(problem, logits, shares, target, loss):
-  logits = np.float32([logits])
-  found = results.probabilities(logits, problem)
-  np.testing.assert_allclose(found, [shares], rtol=1e-6)
-  found = results.losses(logits, np.array([target]), problem)
-  assert found == pytest.approx([loss])
-
-
-def test_large_logits_do_not_overflow():
-  logits = np.array([[-1000.0, 1000.0]], np.float32)
-  for problem in ("single_label", "multi_label"):
-    with np.errstate(all="raise", under="ignore"):
-      scores = results.probabilities(logits, problem)
-      targets = np.array([1] if problem == "single_label" else [[0, 1]])
-      assert results.losses(logits, targets, problem).tolist() == [0.0]
-    assert scores.tolist() == [[0.0, 1.0]]
-
-
 def score(logits, targets, problem="single_label", labels="01", **options):
   """Scores logits in batches of two; thresholds are tuned unless given."""
   logits, targets = np.float32(logits), np.asarray(targets)

@@ -2,7 +2,11 @@
 
 import pytest
 
-from bert.tasks import classification, classification_tasks
+from bert.tasks import (
+  classification,
+  classification_problems,
+  classification_tasks,
+)
 import paths
 
 DATA = paths.SHARED / "data"
@@ -48,7 +52,7 @@ def test_every_task_is_whole():
   }
   for name, task in TASKS.items():
     assert task.name == name
-    assert task.problem in classification.PROBLEMS
+    assert task.problem in classification_problems.PROBLEMS
     assert bool(task.labels) == (task.problem != "regression")
     assert name == "xnli" or len(task.submissions) == len(task.test)
   # The names that the server expects.
