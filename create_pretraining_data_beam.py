@@ -19,8 +19,8 @@ def main(beam_arguments: list[str]) -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
   settings = model_folder.find_files(pretraining.RecordFlags.read())
-  shape = settings.for_records()
-  if not shape.documents_per_block:
+  record_settings = settings.for_records()
+  if not record_settings.documents_per_block:
     raise ValueError(
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
       "the work by blocks of documents"
@@ -30,17 +30,14 @@ def main(beam_arguments: list[str]) -> None:
   )
 
   inputs, outputs = pretraining.find_files(settings)
-  pretraining.warn_of_few_predictions(settings)
-  vocabulary = pretraining.read_vocabulary(settings, settings.do_lower_case)
-  pretraining.report_lost_letters(settings, inputs)
-  outcome = pretraining_pipeline.make_records(
-    pretraining_data.BlockMaker(vocabulary, shape),
+  vocabulary = pretraining.prepare(settings, inputs)
+  total, records = pretraining_pipeline.make_records(
+    pretraining_data.BlockMaker(vocabulary, record_settings),
     inputs,
     outputs,
     settings.compress,
     beam_arguments,
   )
-  total, records = outcome
   pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, records, start)
 

@@ -190,19 +190,12 @@ class RecordFlags(shared_flags.StartSettings):
 
   def for_records(self) -> pretraining_data.RecordSettings:
     """Returns what decides the records of a text."""
-    needs_copies = self.masks or "dupe_factor" in self.given
-    return pretraining_data.RecordSettings(
-      max_seq_length=self.max_seq_length,
-      max_predictions_per_seq=self.max_predictions_per_seq,
-      masked_lm_prob=self.masked_lm_prob,
-      short_seq_prob=self.short_seq_prob,
-      dupe_factor=self.dupe_factor if needs_copies else 1,
-      do_whole_word_mask=self.do_whole_word_mask,
-      documents_per_block=self.documents_per_block,
-      random_seed=self.random_seed,
-      masks=self.masks,
-      next_sentence=self.next_sentence,
-    )
+    fields = dataclasses.fields(pretraining_data.RecordSettings)
+    values = {field.name: getattr(self, field.name) for field in fields}
+    # Copies that differ only in their masks are of no use without masks.
+    if not self.masks and "dupe_factor" not in self.given:
+      values["dupe_factor"] = 1
+    return pretraining_data.RecordSettings(**values)
 
 
 def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
@@ -237,18 +230,14 @@ def read_vocabulary(
   return pretraining_data.make_vocabulary(tokenizer, vocab_file, encode_id)
 
 
-def report_lost_letters(settings: RecordFlags, inputs: list[str]) -> None:
-  """Says what lower-casing strips from the first input file, if it does."""
-  lost_letters.report_file(
-    inputs[0],
-    settings.vocab_file,
-    settings.do_lower_case,
-    getattr(settings, "text_column", None),
-  )
+def prepare(
+  settings: RecordFlags, inputs: list[str]
+) -> pretraining_data.Vocabulary:
+  """Reads the vocabulary; warns of settings that spoil the records.
 
-
-def warn_of_few_predictions(settings: RecordFlags) -> None:
-  """Warns if records cannot hold all masks of --masked_lm_prob."""
+  These are masks for which records have no room, and letters that lower-casing
+  strips from the first input file.
+  """
   wanted = settings.max_seq_length * settings.masked_lm_prob
   if settings.max_predictions_per_seq < int(wanted):
     progress.note(
@@ -256,6 +245,14 @@ def warn_of_few_predictions(settings: RecordFlags) -> None:
       f"masks fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a "
       "full record"
     )
+  vocabulary = read_vocabulary(settings, settings.do_lower_case)
+  lost_letters.report_file(
+    inputs[0],
+    settings.vocab_file,
+    settings.do_lower_case,
+    getattr(settings, "text_column", None),
+  )
+  return vocabulary
 
 
 def print_summary(total: pretraining_data.Statistics, records: int) -> None:

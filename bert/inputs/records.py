@@ -1,4 +1,4 @@
-"""TFRecords of pre-training examples, named as Google's, as batches."""
+"""TFRecords as batches; those of pre-training have Google's names."""
 
 # TensorFlow's stubs know neither datasets of datasets nor shapes of features.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
@@ -149,29 +149,41 @@ def training_dataset(
 ) -> tf.data.Dataset:
   """Repeats the records of files forever, in an order the seed decides.
 
-  Yields (RecordId, serialized example), scalars; every epoch has each record
-  once, in an order of its own. The first `skip` are left out; whole epochs of
-  them are not even read.
+  Every epoch has each record once, in an order of its own: the files are
+  shuffled, four of them are read in turns, and their records go through a
+  small buffer that shuffles them.
+
+  Args:
+    paths: the files.
+    seed: of the order.
+    skip: how many records to leave out; whole epochs of them are not even read.
+
+  Returns:
+    A dataset of (RecordId, serialized example), scalars.
   """
-  epoch, skip = divmod(skip, count_records(paths)) if skip else (0, 0)
+  first_epoch = 0
+  if skip:
+    first_epoch, skip = divmod(skip, count_records(paths))
   sources, read_file = _sources(paths), _make_reader(paths)
 
-  def shuffle(epoch):
+  def read_epoch(epoch):
+    # The seed of an epoch is a tensor, with which TensorFlow cannot work if the
+    # graph's own seed is 0 modulo 2^31 - 1.
     graph = tf.compat.v1.get_default_graph()
-    if graph.seed in (0, 2**31 - 1):  # It takes seeds modulo the second.
-      # TensorFlow would compare the symbolic second seed with 0, and fail.
+    if graph.seed in (0, 2**31 - 1):
       graph.seed = 1
-    files = sources.shuffle(len(paths), seed=seed + epoch)
-    records = files.interleave(
+
+    order = sources.shuffle(len(paths), seed=seed + epoch)
+    examples = order.interleave(
       read_file,
       cycle_length=min(_CYCLE_LENGTH, len(paths)),
       num_parallel_calls=tf.data.AUTOTUNE,
       deterministic=True,
     )
-    return records.shuffle(_SHUFFLE_BUFFER, seed=seed + epoch)
+    return examples.shuffle(_SHUFFLE_BUFFER, seed=seed + epoch)
 
-  epochs = tf.data.Dataset.range(epoch, tf.int64.max)
-  return epochs.flat_map(shuffle).skip(skip)
+  epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
+  return epochs.flat_map(read_epoch).skip(skip)
 
 
 def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:
@@ -256,22 +268,24 @@ def group_by_length(
 
 def _sources(paths: Sequence[str]) -> tf.data.Dataset:
   """Yields index, path and compression of every file."""
-  return tf.data.Dataset.zip(
-    tf.data.Dataset.range(len(paths)),
-    tf.data.Dataset.from_tensor_slices(list(paths)),
-    tf.data.Dataset.from_tensor_slices([_compression(p) for p in paths]),
+  indices = tf.range(len(paths), dtype=tf.int64)
+  compressions = [_compression(path) for path in paths]
+  return tf.data.Dataset.from_tensor_slices(
+    (indices, list(paths), compressions)
   )
 
 
 def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
-  """Builds the function that reads a file of `_sources`, and checks it behind.
+  """Builds the function that reads a file of `_sources`.
 
   If a compressed file is cut short where the length of a record should be,
-  TensorFlow takes it for the end.
+  TensorFlow takes it for the end. So a compressed file that was read is
+  decompressed once more, the first time.
   """
   unchecked = set(filter(_compression, paths))
 
   def check_once(path):
+    """Yields nothing; raises an error if the file is damaged."""
     path = path.decode()
     if path in unchecked:
       check_gzip(path)  # 6 s per gigabyte.
@@ -283,13 +297,13 @@ def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
       tf.data.Dataset.from_tensors(index).repeat(),
       tf.data.Dataset.range(tf.int64.max),
     )
-    records = tf.data.TFRecordDataset(path, compression_type=compression)
+    examples = tf.data.TFRecordDataset(path, compression_type=compression)
     if unchecked:
-      no_records = tf.data.Dataset.from_generator(
+      check_at_end = tf.data.Dataset.from_generator(
         check_once, output_signature=tf.TensorSpec([], tf.string), args=(path,)
       )
-      records = records.concatenate(no_records)
-    return tf.data.Dataset.zip((row_id, records))
+      examples = examples.concatenate(check_at_end)
+    return tf.data.Dataset.zip((row_id, examples))
 
   return read_file
 
@@ -334,52 +348,75 @@ def read_records(path: str) -> Iterator[bytes]:
       ) from None
 
 
-def _check_record(path, index, serialized, spec, limits) -> None:
+# What run_pretraining.py reads records with a feature by, and those without it.
+_FLAGS_BY_FEATURE = {
+  "masked_lm_ids": (
+    "--dynamic_masking=false, --teacher_only=false",
+    "--dynamic_masking=true or --teacher_only=true",
+  ),
+  "next_sentence_labels": ("--next_sentence=true", "--next_sentence=false"),
+}
+
+
+def _check_record(
+  path: str, index: int, serialized: bytes, spec: Spec, limits: Limits
+) -> None:
+  """Raises a ValueError that names a record which is not as expected."""
   where = f"{path}: record {index}"
   try:
     example = tf.train.Example.FromString(serialized)
   except message.DecodeError as error:
     raise ValueError(f"{where} is not a tf.train.Example") from error
   found = example.features.feature
-  for name, flags_if_missing, flags in (
-    (
-      "masked_lm_ids",
-      "--dynamic_masking=true or --teacher_only=true",
-      "--dynamic_masking=false, --teacher_only=false",
-    ),
-    ("next_sentence_labels", "--next_sentence=false", "--next_sentence=true"),
-  ):
-    if (name in found) != (name in spec) and "segment_ids" in found:
+  _check_names(where, set(found), set(spec))
+  for name, feature in spec.items():
+    _check_length(where, name, found[name], feature)
+  for name, limit in limits.items():
+    values = found[name].int64_list.value
+    for value in (min(values), max(values)):
+      if not 0 <= value < limit.value:
+        raise ValueError(
+          f"{where}: {name} holds {value}, {limit.origin} is "
+          f"{limit.value}: the records were made for another model"
+        )
+
+
+def _check_names(where: str, found: set[str], expected: set[str]) -> None:
+  """Raises a ValueError if a record lacks features, or is of another kind."""
+  for name, (flags_with, flags_without) in _FLAGS_BY_FEATURE.items():
+    is_there = name in found
+    if is_there != (name in expected) and "segment_ids" in found:
+      state = name if is_there else f"no {name}"
       raise ValueError(
-        f"{where} has {'no ' * (name in spec)}{name}: run_pretraining.py reads "
-        f"such records with {flags if name in found else flags_if_missing}"
+        f"{where} has {state}: run_pretraining.py reads such records with "
+        f"{flags_with if is_there else flags_without}"
       )
-  if missing := sorted(set(spec) - set(found)):
+  if missing := sorted(expected - found):
     raise ValueError(
       f"{where} has no feature {', '.join(missing)}; it has "
       f"{', '.join(sorted(found)) or 'none'} (not pre-training records?)"
     )
-  for name, feature in spec.items():
-    kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
-    count = len(getattr(found[name], kind).value)
-    if count != feature.shape[0]:
-      fault = f"{where}: {name} holds {count} values"
-      if not count or name == "next_sentence_labels":
-        raise ValueError(f"{fault}, expected {feature.shape[0]} in its {kind}")
-      is_input = name in INPUT_NAMES
-      flag = "--max_seq_length" if is_input else "--max_predictions_per_seq"
-      raise ValueError(
-        f"{fault}, expected {feature.shape[0]}; pass {flag}={count}, which the "
-        "records were made with"
-      )
-  for name, limit in limits.items():
-    values = found[name].int64_list.value
-    if min(values) < 0 or max(values) >= limit.value:
-      wrong = min(values) if min(values) < 0 else max(values)
-      raise ValueError(
-        f"{where}: {name} holds {wrong}, {limit.origin} is "
-        f"{limit.value}: the records were made for another model"
-      )
+
+
+def _check_length(
+  where: str,
+  name: str,
+  found: tf.train.Feature,
+  expected: tf.io.FixedLenFeature,
+) -> None:
+  """Raises a ValueError if a feature has another type or number of values."""
+  kind = "int64_list" if expected.dtype == tf.int64 else "float_list"
+  count, wanted = len(getattr(found, kind).value), expected.shape[0]
+  if count == wanted:
+    return
+  fault = f"{where}: {name} holds {count} values, expected {wanted}"
+  if not count or name == "next_sentence_labels":
+    raise ValueError(f"{fault} in its {kind}")
+  is_input = name in INPUT_NAMES
+  flag = "--max_seq_length" if is_input else "--max_predictions_per_seq"
+  raise ValueError(
+    f"{fault}; pass {flag}={count}, which the records were made with"
+  )
 
 
 def count_records(paths: Sequence[str]) -> int:
@@ -398,22 +435,23 @@ def count_at_once(paths: Sequence[str]) -> int | None:
 
 @functools.cache
 def _count(path: str, version: tuple[int, int]) -> int:
+  """Counts the records of a file of this version: its size and its time."""
   if not _is_walkable(path):
     return sum(1 for _ in read_records(path))
-  size, offset, count = version[0], 0, 0
+  size, start, count = version[0], 0, 0
   with open(path, "rb") as file:
-    while offset < size:  # From record to record; reads none.
-      file.seek(offset)
+    while start < size:  # From header to header; the records are not read.
+      file.seek(start)
       header = file.read(12)
       length = int.from_bytes(header[:8], "little")
-      fault = _NO_LENGTH if header != record_writer.frame_header(length) else ""
-      offset += length + 16
-      if not fault and offset > size:
+      end, fault = start + length + 16, ""
+      if header != record_writer.frame_header(length):
+        fault = _NO_LENGTH
+      elif end > size:
         fault = f"the record is cut short; the file has {size} bytes"
       if fault:
-        start = offset - length - 16
         raise ValueError(f"{path}: record {count}, at byte {start}: {fault}")
-      count += 1
+      start, count = end, count + 1
   return count
 
 
