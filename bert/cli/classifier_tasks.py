@@ -85,9 +85,10 @@ def find(settings: Any) -> classification.ClassificationTask:
   )
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  unread = settings.given & _FILE_FLAGS
-  if settings.problem == task.problem:
-    unread -= {"problem"}
+  unread = (settings.given & _FILE_FLAGS) - {"problem"}
+  # Without --do_train it may be that of the trained weights, given or not.
+  if settings.problem not in (type(settings).problem, task.problem):
+    unread |= {"problem"}
   if unread:
     raise ValueError(
       f"--{min(unread)}: --task_name=file takes it; the files of {task.name} "
