@@ -119,11 +119,17 @@ def make_model(
   settings: ConversionSettings, folder: models.ModelFolder
 ) -> models.Model:
   """Reads --input and changes it as the flags say."""
+  head = settings.head
   if settings.layers:
     folder = conversion.choose_layers(folder, [*map(int, settings.layers)])
-    if settings.head == "auto":
-      settings = dataclasses.replace(settings, head="encoder")
-  model = conversion.read(folder, settings)
+    head = "encoder" if head == "auto" else head
+  model = conversion.read(
+    folder,
+    settings.vocab_file,
+    settings.do_lower_case,
+    head,
+    settings.labels_file,
+  )
   if settings.strip or settings.layers:
     model = conversion.strip(model)
   if size := settings.grow_positions:
@@ -152,7 +158,7 @@ def main() -> None:
     print(line)
   name = settings.output_format
   if name == "auto":
-    is_google = model.library == models.GOOGLE
+    is_google = folder.library == models.GOOGLE
     name = "hugging_face" if is_google else "google"
   lines = writing.write(name, settings.output, model)
   flags = {"model": settings.output, "text": "This is a [MASK]."}

@@ -6,7 +6,6 @@ functions that change it return a new one.
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +14,7 @@ from bert import modeling
 from bert.convert import models, tokenizer_files
 from bert.data import label_files
 from bert.vocabularies import vocabulary_table
-from bert.weights import fitting
+from bert.weights import checkpoints, fitting
 
 _LAYER = "bert/encoder/layer_"  # Begins the names of a layer's variables.
 _POSITIONS = "bert/embeddings/position_embeddings"
@@ -24,42 +23,154 @@ _TABLE = "bert/embeddings/word_embeddings"
 _BIAS = "cls/predictions/output_bias"
 
 
-def read(folder: models.ModelFolder, settings: Any) -> models.Model:
+def read(
+  folder: models.ModelFolder,
+  vocab_file: str | None = None,
+  do_lower_case: bool | None = None,
+  head: str = "auto",
+  labels_file: str | None = None,
+) -> models.Model:
   """Reads all weights of an opened model, and the files beside them.
 
-  The settings, those of convert_checkpoint.py, count instead of its files. A
-  ValueError if a file is not found, or does not fit the others.
+  Args:
+    folder: the model.
+    vocab_file: counts instead of its own; more tokens may be at its end.
+    do_lower_case: counts instead of what its files say.
+    head: a key of `models.HEADS`, to leave out the others; "auto" leaves out
+      nothing.
+    labels_file: counts instead of its own labels.
+
+  Returns:
+    The model. A ValueError says that a file is missing, or that one does not
+    fit the others.
   """
-  _check_is_transformer(folder)
-  weights = folder.weights
-  values = {n: np.asarray(weights.read(n)) for n in sorted(weights.shapes)}
-  for name, value in values.items():
-    if value.dtype.name == "bfloat16":  # Which numpy lacks.
-      values[name] = value.astype(np.float32)
-  _check_encoder(folder, values)
-  other_vocab = settings.vocab_file or folder.vocab_file
-  # WordPieces are read with the tokens that were added to them later.
-  if not other_vocab or vocabulary_table.is_word_pieces(other_vocab):
-    other_vocab = None
-    vocabulary = _read_word_pieces(folder.folders, settings.vocab_file)
-  else:
-    vocab = vocabulary_table.load_vocab(other_vocab)
-    tokens = {index: token for token, index in vocab.items()}
-    vocabulary = [tokens[index] for index in sorted(tokens)]
-  do_lower_case = settings.do_lower_case
+  config = _config_of_transformer(folder)
+  values = _read_values(folder, config)
+  other_vocab, vocabulary = _read_vocabulary(folder, vocab_file)
   if do_lower_case is None:
     do_lower_case = folder.do_lower_case
   if do_lower_case is None:
     do_lower_case = not vocabulary_table.is_cased(vocabulary)
-  head, labels = settings.head, folder.labels
+
   if head == "auto":
     head = _find_head(values, folder.problem)
   else:
     kept = ("bert/", "global_step", *models.HEADS[head].prefixes)
     values = {name: x for name, x in values.items() if name.startswith(kept)}
-  _check_arrays(folder, values)
-  if settings.labels_file:
-    labels = label_files.read(settings.labels_file)
+  _check_arrays(folder, config, values)
+  return models.Model(
+    opened=folder,
+    config=config,
+    values=values,
+    head=head,
+    vocabulary=vocabulary,
+    vocab_file=other_vocab,
+    do_lower_case=do_lower_case,
+    problem=folder.problem if "output_weights" in values else None,
+    labels=_choose_labels(folder, values, labels_file),
+  )
+
+
+def _config_of_transformer(folder: models.ModelFolder) -> modeling.BertConfig:
+  """Returns the config; a ValueError if it is missing or no Transformer's."""
+  if not folder.config:
+    raise ValueError(
+      f"{folder.folders[0]}: holds no bert_config.json: pass --bert_config_file"
+    )
+  if not isinstance(folder.config, modeling.BertConfig):
+    raise ValueError(
+      f"{folder.source}: encoder_type is {folder.config.encoder_type!r}: no "
+      "other library has this"
+    )
+  return folder.config
+
+
+def _read_values(
+  folder: models.ModelFolder, config: modeling.BertConfig
+) -> dict[str, np.ndarray]:
+  """Reads the weights, and compares those of BERT itself with its config."""
+  weights, values = folder.weights, {}
+  for name in sorted(weights.shapes):
+    value = np.asarray(weights.read(name))
+    if value.dtype.name == "bfloat16":  # Which numpy lacks.
+      value = value.astype(np.float32)
+    values[name] = value
+
+  models.check_layers(folder.source, config, len(values))
+  fitting.compare(
+    folder.source,
+    {name: value.shape for name, value in values.items()},
+    models.variables(config, "encoder"),
+    checkpoints.is_above_layers,
+    "its config",
+  )
+  return values
+
+
+def _check_arrays(folder: models.ModelFolder, config, values) -> None:
+  """Refuses variables of BERT and its heads that are not arrays of floats."""
+  expected = models.variables(config)
+  for name in sorted(set(expected) & set(values)):
+    value, axes = values[name], len(expected[name])
+    if value.dtype.kind != "f" or value.ndim != axes:
+      raise ValueError(
+        f"{folder.source}: {name} holds {value.dtype} with {value.ndim} axes; "
+        f"expected floats with {axes}"
+      )
+
+
+def _read_vocabulary(
+  folder: models.ModelFolder, vocab_file: str | None
+) -> tuple[str | None, list[str]]:
+  """Returns the file of a vocabulary unless it is WordPieces, and its tokens.
+
+  The folder's WordPieces are read with the tokens that were added to them
+  later. A `vocab_file` may add more at their end; a ValueError if it changes
+  one of them.
+  """
+  other = vocab_file or folder.vocab_file
+  if other and not vocabulary_table.is_word_pieces(other):
+    ids = vocabulary_table.load_vocab(other)
+    tokens = {id_: token for token, id_ in ids.items()}
+    return other, [tokens[id_] for id_ in sorted(tokens)]
+
+  found = map(tokenizer_files.read_vocabulary, folder.folders)
+  known = next(filter(None, found), [])
+  if not vocab_file:
+    if not known:
+      raise ValueError(
+        f"{folder.folders[0]}: holds no vocab.txt: pass --vocab_file"
+      )
+    return None, known
+  given = tokenizer_files.read_tokens(vocab_file)
+  for number, token in enumerate(known, 1):
+    if given[number - 1 : number] != [token]:
+      raise ValueError(
+        f"--vocab_file={vocab_file}:{number}: expected {token!r:.80}, as in "
+        f"the vocabulary in {folder.folders[0]}; add tokens at the end"
+      )
+  return None, given
+
+
+def _find_head(values, problem: str | None) -> str:
+  if "cls/squad/output_weights" in values:
+    return "question_answering"
+  if "output_weights" in values:
+    return problem if problem in models.HEADS else "classifier"
+  has_next = "cls/seq_relationship/output_weights" in values
+  if _BIAS in values:
+    return "pretraining" if has_next else "masked_lm"
+  return "next_sentence" if has_next else "encoder"
+
+
+def _choose_labels(
+  folder: models.ModelFolder, values, labels_file: str | None
+) -> tuple[str, ...]:
+  """Returns the labels of the head; a ValueError if it has another number."""
+  labels = folder.labels
+  if labels_file:
+    labels = tuple(label_files.read(labels_file))
+  # Without a head there is nothing to compare them with.
   count = len(values.get("output_bias", labels))
   if labels and len(labels) != count:
     raise ValueError(
@@ -67,16 +178,7 @@ def read(folder: models.ModelFolder, settings: Any) -> models.Model:
       "pass its --labels_file"
     )
   # Labels without their head would only stop whoever trains another.
-  has_labels = "output_weights" in values or settings.labels_file
-  changed = {
-    "problem": folder.problem if "output_weights" in values else None,
-    "vocab_file": other_vocab,
-    "do_lower_case": do_lower_case,
-    "labels": tuple(labels) if has_labels else (),
-  }
-  return models.Model(
-    **(vars(folder) | changed), values=values, head=head, vocabulary=vocabulary
-  )
+  return labels if "output_weights" in values or labels_file else ()
 
 
 def choose_layers(
@@ -88,8 +190,7 @@ def choose_layers(
     folder: the model, as it was opened.
     layers: the numbers of its layers, from 0, in their new order.
   """
-  _check_is_transformer(folder)
-  weights = folder.weights
+  config, weights = _config_of_transformer(folder), folder.weights
   # Stored names by their new ones; an optimizer's slots move with their layer.
   stored = {n: n for n in weights.shapes if not n.startswith(_LAYER)}
   for place, layer in enumerate(layers):
@@ -104,74 +205,8 @@ def choose_layers(
     shapes={new: weights.shapes[old] for new, old in stored.items()},
     read=lambda name: weights.read(stored[name]),
   )
-  config = dataclasses.replace(folder.config, num_hidden_layers=len(layers))
+  config = dataclasses.replace(config, num_hidden_layers=len(layers))
   return dataclasses.replace(folder, weights=shallow, config=config)
-
-
-def _check_is_transformer(folder: models.ModelFolder) -> None:
-  if not folder.config:
-    raise ValueError(
-      f"{folder.folders[0]}: holds no bert_config.json: pass --bert_config_file"
-    )
-  if not isinstance(folder.config, modeling.BertConfig):
-    raise ValueError(
-      f"{folder.source}: encoder_type is {folder.config.encoder_type!r}: no "
-      "other library has this"
-    )
-
-
-def _check_encoder(folder: models.ModelFolder, values) -> None:
-  """Compares the variables of BERT itself with its config."""
-  models.check_layers(folder.source, folder.config, len(values))
-  expected = models.variables(folder.config, "encoder")
-  fitting.compare(
-    folder.source,
-    {name: value.shape for name, value in values.items()},
-    expected,
-    # Hugging Face stores no pooler with a head that does not use it.
-    lambda name: not name.startswith("bert/") or "/pooler/dense/" in name,
-    "its config",
-  )
-
-
-def _check_arrays(folder: models.ModelFolder, values) -> None:
-  """Refuses variables of BERT and its heads that are not arrays of floats."""
-  expected = models.variables(folder.config)
-  for name in sorted(set(expected) & set(values)):
-    value, axes = values[name], len(expected[name])
-    if value.dtype.kind != "f" or value.ndim != axes:
-      raise ValueError(
-        f"{folder.source}: {name} holds {value.dtype} with {value.ndim} axes; "
-        f"expected floats with {axes}"
-      )
-
-
-def _read_word_pieces(folders, vocab_file: str | None) -> list[str]:
-  known = next(filter(None, map(tokenizer_files.read_vocabulary, folders)), [])
-  if not (known or vocab_file):
-    raise ValueError(f"{folders[0]}: holds no vocab.txt: pass --vocab_file")
-  if not vocab_file:
-    return known
-  tokens = tokenizer_files.read_tokens(vocab_file)
-  for number, token in enumerate(known, 1):
-    if tokens[number - 1 : number] != [token]:
-      raise ValueError(
-        f"--vocab_file={vocab_file}:{number}: expected {token!r:.80}, as in "
-        f"the vocabulary in {folders[0]}; add tokens at the end"
-      )
-  return tokens
-
-
-def _find_head(values, problem: str | None) -> str:
-  if "cls/squad/output_weights" in values:
-    return "question_answering"
-  if "output_weights" in values:
-    return problem if problem in models.HEADS else "classifier"
-  has_words = "cls/predictions/output_bias" in values
-  has_next = "cls/seq_relationship/output_weights" in values
-  if has_words:
-    return "pretraining" if has_next else "masked_lm"
-  return "next_sentence" if has_next else "encoder"
 
 
 def strip(model: models.Model) -> models.Model:
@@ -262,14 +297,15 @@ def describe_differences(model: models.Model) -> list[str]:
   lines = [
     f"not in it, taken: {field}={getattr(model.config, field)!r}; else "
     "--bert_config_file"
-    for field in model.assumed
+    for field in model.opened.assumed
   ]
   if without := model.config.vocab_size - len(model.vocabulary):
     lines.append(f"rows of embeddings without a token: {without}")
-  there = {*model.weights.shapes, *model.weights.unread}
+  weights = model.opened.weights
+  there = {*weights.shapes, *weights.unread}
   names = there - set(model.values)
   state = {name for name in names if fitting.is_training_state(name, there)}
-  state |= set(filter(fitting.is_foreign_state, model.weights.unread))
+  state |= set(filter(fitting.is_foreign_state, weights.unread))
   if state:
     count = len(state)
     lines.append(f"left out: {count} variables of the state of the training")

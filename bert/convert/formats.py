@@ -1,4 +1,4 @@
-"""Opens a model in whatever format it is: the one function of this folder."""
+"""Opens a model in whatever format it is, by `open_model` alone."""
 
 import dataclasses
 import functools
@@ -56,7 +56,7 @@ def open_model(
   ValueError says that there is no model, or a choice of several; or that a file
   is damaged, or does not fit the others.
   """
-  folder = _open_weights(path)
+  folder = _open_path(path)
   if not bert_config_file and (not folder.config or folder.assumed):
     bert_config_file = _beside(folder, "bert_config.json")
   if bert_config_file:
@@ -67,14 +67,15 @@ def open_model(
   return _add_files(folder)
 
 
-def _open_weights(path: str) -> models.ModelFolder:
+def _open_path(path: str) -> models.ModelFolder:
+  """Opens a checkpoint, a folder, or the file of weights in one."""
   parent, name = os.path.split(path)
   parent = parent or "."
   if files.exists(path):
     if name in _LIBRARIES:
       return _LIBRARIES[name](parent)
     if name == "saved_model.pb":
-      return _open_weights(parent)
+      return _open_path(parent)
     if name.endswith((".safetensors", ".h5", ".json")):
       raise ValueError(f"{path}: one file of a model folder: pass the folder")
   huggingface.refuse_pickles(path, [name])
@@ -85,7 +86,7 @@ def _open_weights(path: str) -> models.ModelFolder:
     raise ValueError(
       f"{path}: several checkpoints, name one: {newest} or {weights}"
     )
-  return _open_weights(weights)
+  return _open_path(weights)
 
 
 def _open_checkpoint(path: str) -> models.ModelFolder:
@@ -109,7 +110,9 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
   return models.ModelFolder(weights, (folder, *parents))
 
 
-def _open_electra(weights, folder) -> models.ModelFolder:
+def _open_electra(
+  weights: checkpoints.Weights, folder: str
+) -> models.ModelFolder:
   """Opens a discriminator's checkpoint of google-research/electra."""
   variables, unread = {}, []
   for name, shape in weights.shapes.items():
@@ -126,7 +129,7 @@ def _open_electra(weights, folder) -> models.ModelFolder:
   )
 
 
-def _refuse_hub_module(prefix, shapes) -> None:
+def _refuse_hub_module(prefix: str, shapes) -> None:
   """Refuses a module of TF1's hub if it may be a wrong export; says which."""
   folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
   if not files.exists(os.path.join(folder, "tfhub_module.pb")):
@@ -144,10 +147,12 @@ def _refuse_hub_module(prefix, shapes) -> None:
 
 def _check_config(folder, path, config) -> None:
   """Compares the fields of a config file that shapes do not show."""
-  known = modeling.ACTIVATIONS
   for name in _UNSEEN_FIELDS:
     found, expected = (getattr(c, name, None) for c in (config, folder.config))
-    is_same = known.get(found, found) == known.get(expected, expected)
+    is_same = found == expected
+    if name == "hidden_act":  # One function may have several names.
+      functions = modeling.ACTIVATIONS
+      is_same = functions[str(found)] == functions[str(expected)]
     if not is_same and name not in folder.assumed:
       raise ValueError(
         f"{path}: {name} is {found!r}, that of the weights in {folder.source} "

@@ -23,7 +23,6 @@ import safetensors.numpy
 from bert import modeling
 from bert.convert import models
 from bert.data import files, remote
-from bert.encoders import encoder_table
 from bert.weights import checkpoints
 
 WEIGHTS = "model.safetensors"
@@ -42,21 +41,16 @@ _TIED_BIAS = "cls.predictions.decoder.bias"
 _BIAS = "cls.predictions.bias"
 _TABLE = "bert/embeddings/word_embeddings"
 # Google's names of activations, and transformers'.
-ACTIVATIONS = {
+TO_THEIRS = {
   "gelu": "gelu_pytorch_tanh",
   "gelu_erf": "gelu",
   "gelu_exact": "gelu",
 }
 # The other way. Their "gelu" is not Google's, which is the tanh form.
-_ACTIVATIONS = {
-  "gelu": "gelu_erf",
-  "gelu_python": "gelu_erf",
-  "gelu_pytorch_tanh": "gelu",
-  "gelu_new": "gelu",
-  "gelu_fast": "gelu",
-  "linear": "linear",
-  "relu": "relu",
-  "tanh": "tanh",
+_FROM_THEIRS = {
+  **dict.fromkeys(("gelu", "gelu_python"), "gelu_erf"),
+  **dict.fromkeys(("gelu_pytorch_tanh", "gelu_new", "gelu_fast"), "gelu"),
+  **{name: name for name in ("linear", "relu", "tanh")},
 }
 # Settings that change what a model computes: the values of a BERT, which are
 # also the defaults.
@@ -134,6 +128,8 @@ _DISTILBERT_FIELDS = {
   "dropout": "hidden_dropout_prob",
   "attention_dropout": "attention_probs_dropout_prob",
 }
+# A classifier on top of such a layer, which BERT lacks, is not BERT's.
+_ON_DENSE_LAYER = ("pre_classifier.", "sequence_summary.")
 _BYTE_PAIRS = "its tokens are byte pairs or SentencePiece's, not word pieces"
 _REFUSED = {
   **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _BYTE_PAIRS),
@@ -166,12 +162,14 @@ def open_folder(path: str) -> models.ModelFolder:
   settings = files.read_json(config_path)
   config = to_bert_config(config_path, settings)
   model_type = settings["model_type"]
+
   stored = _open_shards(path)
   models.check_layers(path, config, len(stored))
   renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
   current = {name: models.rename(name, renaming) for name in sorted(stored)}
   found, unread = _match(path, config, current, model_type != "bert")
   _check_tied(path, stored, current)
+
   variables = _open_google_only(path)
   for google, name in found.items():
     is_kernel = google.endswith("/kernel") and google != name
@@ -182,6 +180,7 @@ def open_folder(path: str) -> models.ModelFolder:
     shape = (config.type_vocab_size, config.hidden_size)
     zeros = models.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
     variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
+
   labels = _read_labels(config_path, settings)
   return models.ModelFolder(
     models.make_weights(path, variables, unread),
@@ -238,36 +237,51 @@ def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
   return tensors
 
 
-def _match(path, config, current, is_relative):
-  """Returns the stored names by Google's, and those that stay unread.
+def _match(
+  path: str,
+  config: modeling.BertConfig,
+  current: Mapping[str, str],
+  is_relative: bool,
+) -> tuple[dict[str, str], list[str]]:
+  """Matches stored variables with those of a BERT.
 
-  What BERT lacks keeps its name; with a relative of BERT it stays unread.
+  Args:
+    path: the folder, for messages.
+    config: of the encoder.
+    current: names of today by those that are stored.
+    is_relative: whether the model is not a BERT, but one with BERT's encoder.
+
+  Returns:
+    The stored names by Google's, and those that stay unread: what BERT lacks
+    above the encoder of a relative. That of a BERT keeps its name. A ValueError
+    if the encoder itself has variables that BERT lacks.
   """
-  known = {_to_theirs(name): name for name in models.variables(config)}
+  google_names = {_to_theirs(name): name for name in models.variables(config)}
   copies = {_TIED_WEIGHT, _TIED_BIAS}
-  if _BIAS not in current.values():
-    copies.remove(_TIED_BIAS)
-    known[_TIED_BIAS] = known[_BIAS]
-  # A classifier on a dense layer that BERT lacks is not BERT's.
-  others = ("pre_classifier.", "sequence_summary.")
-  is_other = any(name.startswith(others) for name in current)
+  if _BIAS not in current.values():  # Then its copy is the only one.
+    copies = {_TIED_WEIGHT}
+    google_names[_TIED_BIAS] = google_names[_BIAS]
+  if is_relative and any(n.startswith(_ON_DENSE_LAYER) for n in current):
+    for name in ("classifier.weight", "classifier.bias"):
+      del google_names[name]
+
   found, unread, unknown = {}, [], []
-  for name, theirs in current.items():
-    google = known.get(theirs)
-    if _IGNORED.fullmatch(name) or theirs in copies:
+  for stored, theirs in current.items():
+    google = google_names.get(theirs)
+    if _IGNORED.fullmatch(stored) or theirs in copies:
       continue
-    if google is None and theirs.startswith("bert."):
-      unknown.append(name)
-    elif is_relative and (
-      google is None or (is_other and theirs.startswith("classifier."))
-    ):
-      unread.append(name)
-    elif google in found:
+    if google in found:
       raise ValueError(
-        f"{path}: {found[google]} and {name} are the same variable"
+        f"{path}: {found[google]} and {stored} are the same variable"
       )
+    if google:
+      found[google] = stored
+    elif theirs.startswith("bert."):
+      unknown.append(stored)
+    elif is_relative:
+      unread.append(stored)
     else:
-      found[google or name] = name
+      found[stored] = stored
   models.refuse_unknown(path, unknown)
   return found, unread
 
@@ -325,19 +339,19 @@ def to_bert_config(
         f"{path}: {name} is {fields[name]!r:.80}; this BERT has {expected!r}"
       )
   name = fields.get("hidden_act", "gelu")
-  if not isinstance(name, str) or name not in _ACTIVATIONS:
+  if not isinstance(name, str) or name not in _FROM_THEIRS:
     raise ValueError(
       f"{path}: hidden_act is {name!r:.80}; known of Hugging Face's: "
-      f"{', '.join(_ACTIVATIONS)}"
+      f"{', '.join(_FROM_THEIRS)}"
     )
   # The other fields are about training, generating text or naming labels.
   kept = {n: value for n, value in fields.items() if n in _BERT_FIELDS}
   kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
-  kept["hidden_act"] = _ACTIVATIONS[name]
+  kept["hidden_act"] = _FROM_THEIRS[name]
   if kept.get("layer_norm_eps") == modeling.LAYER_NORM_EPSILON:
     del kept["layer_norm_eps"]  # Google's files do not state it.
   try:
-    return encoder_table.make_config(kept)
+    return modeling.BertConfig.from_dict(kept)
   except (ValueError, RecursionError) as error:
     raise ValueError(f"{path}: {error}") from None
 
@@ -380,8 +394,7 @@ def _write_file(path, tensors, metadata) -> None:
 
 def write(folder: str, model: models.Model) -> list[str]:
   """Writes all but the vocabulary; returns the names in GOOGLE_ONLY."""
-  config, values = model.config, model.values
-  known = models.variables(config, model.head)
+  values, known = model.values, models.variables(model.config, model.head)
   # A BertModel by itself has no "bert." before its names.
   prefix = "bert." if model.head == "encoder" else ""
   tensors = {}
@@ -395,44 +408,44 @@ def write(folder: str, model: models.Model) -> list[str]:
   if rest:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
-  fields = json.loads(config.to_json_string())
-  contents = {
-    "architectures": [models.HEADS[model.head].architecture],
-    "model_type": "bert",
-    **{n: x for n, x in fields.items() if n in _BERT_FIELDS},
-    "hidden_act": ACTIVATIONS.get(config.hidden_act, config.hidden_act),
-    "layer_norm_eps": config.layer_norm_epsilon,
-    "position_embedding_type": "absolute",
-    "tie_word_embeddings": True,
-    "dtype": values[_TABLE].dtype.name,
-    **_head_settings(model),
-  }
-  if "[PAD]" in model.vocabulary:
-    contents["pad_token_id"] = model.vocabulary.index("[PAD]")
-  files.write_json(os.path.join(folder, CONFIG), contents)
+
+  files.write_json(os.path.join(folder, CONFIG), _make_config(model))
   special = ("unk", "sep", "pad", "cls", "mask")
-  contents = {
+  tokenizer = {
     "tokenizer_class": "BertTokenizer",
     "do_lower_case": model.do_lower_case,
-    "model_max_length": config.max_position_embeddings,
+    "model_max_length": model.config.max_position_embeddings,
     "strip_accents": None,
     "tokenize_chinese_chars": True,
     **{f"{name}_token": f"[{name.upper()}]" for name in special},
   }
-  files.write_json(os.path.join(folder, "tokenizer_config.json"), contents)
+  files.write_json(os.path.join(folder, "tokenizer_config.json"), tokenizer)
   return list(rest)
 
 
-def _head_settings(model: models.Model) -> dict[str, Any]:
-  """Returns the fields of a config.json about the head."""
-  if "output_" not in models.HEADS[model.head].prefixes:
-    return {}
-  settings: dict[str, Any] = {"classifier_dropout": 0.1}  # As in heads.py.
-  count = len(model.values["output_bias"])
-  labels = model.labels or [f"LABEL_{number}" for number in range(count)]
-  if models.HEADS[model.head].has_labels:
-    settings["id2label"] = {str(i): label for i, label in enumerate(labels)}
-    settings["label2id"] = {label: i for i, label in enumerate(labels)}
-  if model.problem in PROBLEM_TYPES:
-    settings["problem_type"] = PROBLEM_TYPES[model.problem]
-  return settings
+def _make_config(model: models.Model) -> dict[str, Any]:
+  """Returns the contents of config.json."""
+  config, head = model.config, models.HEADS[model.head]
+  fields = json.loads(config.to_json_string())
+  contents = {
+    "architectures": [head.architecture],
+    "model_type": "bert",
+    **{n: x for n, x in fields.items() if n in _BERT_FIELDS},
+    "hidden_act": TO_THEIRS.get(config.hidden_act, config.hidden_act),
+    "layer_norm_eps": config.layer_norm_epsilon,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+    "dtype": model.values[_TABLE].dtype.name,
+  }
+  if "output_" in head.prefixes:
+    contents["classifier_dropout"] = 0.1  # As in heads.py.
+    if head.has_labels:
+      count = len(model.values["output_bias"])
+      labels = model.labels or [f"LABEL_{number}" for number in range(count)]
+      contents["id2label"] = {str(i): label for i, label in enumerate(labels)}
+      contents["label2id"] = {label: i for i, label in enumerate(labels)}
+    if model.problem in PROBLEM_TYPES:
+      contents["problem_type"] = PROBLEM_TYPES[model.problem]
+  if "[PAD]" in model.vocabulary:
+    contents["pad_token_id"] = model.vocabulary.index("[PAD]")
+  return contents

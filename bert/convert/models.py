@@ -13,6 +13,7 @@ import numpy as np
 
 from bert import modeling
 from bert.data import files
+from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
@@ -51,33 +52,35 @@ class Head(NamedTuple):
 
   architecture: str  # The name of the class.
   prefixes: tuple[str, ...]  # Begin its variables' names at Google.
-  has_pooler: bool
+  has_pooler: bool = True
   has_labels: bool = True  # Else its outputs have no names.
 
 
+_WORDS, _NEXT = "cls/predictions/", "cls/seq_relationship/"
 HEADS = {
-  "encoder": Head("BertModel", (), True),
-  "pretraining": Head(
-    "BertForPreTraining", ("cls/predictions/", "cls/seq_relationship/"), True
-  ),
-  "masked_lm": Head("BertForMaskedLM", ("cls/predictions/",), False),
-  "next_sentence": Head(
-    "BertForNextSentencePrediction", ("cls/seq_relationship/",), True
-  ),
-  "classifier": Head("BertForSequenceClassification", ("output_",), True),
+  "encoder": Head("BertModel", ()),
+  "pretraining": Head("BertForPreTraining", (_WORDS, _NEXT)),
+  "masked_lm": Head("BertForMaskedLM", (_WORDS,), has_pooler=False),
+  "next_sentence": Head("BertForNextSentencePrediction", (_NEXT,)),
+  "classifier": Head("BertForSequenceClassification", ("output_",)),
   "multiple_choice": Head(
-    "BertForMultipleChoice", ("output_",), True, has_labels=False
+    "BertForMultipleChoice", ("output_",), has_labels=False
   ),
-  "tagging": Head("BertForTokenClassification", ("output_",), False),
+  "tagging": Head("BertForTokenClassification", ("output_",), has_pooler=False),
   "question_answering": Head(
-    "BertForQuestionAnswering", ("cls/squad/",), False
+    "BertForQuestionAnswering", ("cls/squad/",), has_pooler=False
   ),
 }
+_ALL_HEADS = Head("", ("",))  # Every name begins with the empty prefix.
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFolder:
-  """A model and the files that belong to it, whoever wrote them."""
+  """A model as it was opened, and the files that belong to it, of any library.
+
+  Opening reads no values, but those of Hugging Face's folders that must agree:
+  copies of the word embeddings, and a file that belongs to another one.
+  """
 
   weights: checkpoints.Weights  # By Google's names, read lazily.
   folders: tuple[str, ...]  # Where the files beside the weights are.
@@ -96,20 +99,40 @@ class ModelFolder:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Model(ModelFolder):
-  """A model with its weights in memory; `vocab_file` is None for WordPieces."""
+class Model:
+  """A model with its weights in memory, to be changed and written."""
 
+  opened: ModelFolder  # As it was; what follows may have been changed since.
+  config: modeling.BertConfig
   values: Mapping[str, np.ndarray]  # By Google's names.
   head: str  # A key of HEADS.
   vocabulary: list[str]
+  vocab_file: str | None  # None for WordPieces.
+  do_lower_case: bool
+  problem: str | None
+  labels: tuple[str, ...]
+
+  @property
+  def source(self) -> str:
+    """The prefix of a checkpoint, or another library's folder."""
+    return self.opened.source
+
+  @property
+  def vocabulary_name(self) -> str:
+    """The name of its vocabulary's file in a folder."""
+    return [*vocabulary_table.saved_names(self.vocab_file or "")][0]
 
 
 def variables(
-  config: modeling.BertConfig,
-  head: str | None = None,
-  labels: int | None = None,
-) -> dict[str, tuple[int | None, ...]]:
-  """Returns the shapes of variables by name; without `head`, of all heads."""
+  config: modeling.BertConfig, head: str | None = None, labels: int = 0
+) -> dict[str, tuple[int, ...]]:
+  """Returns the shapes of variables by Google's names.
+
+  Args:
+    config: of the encoder.
+    head: a key of HEADS; None for the variables of all heads.
+    labels: how many outputs a classifier has; 0 if only the names matter.
+  """
   sizes = {
     "V": config.vocab_size,
     "P": config.max_position_embeddings,
@@ -120,12 +143,13 @@ def variables(
     "2": 2,
     "L": labels,
   }
-  top = HEADS[head] if head else Head("", ("",), True)
+  top = HEADS[head] if head else _ALL_HEADS
   absent = set() if top.has_pooler else {"bert/pooler/dense"}
   if config.embedding_width == config.hidden_size:
     absent.add("bert/embeddings/project")
   if not config.has_embedding_norm:
     absent.add("bert/embeddings/LayerNorm")
+
   shapes = {}
   for row, letters in _VARIABLES:
     if row in absent or not row.startswith(("bert/", *top.prefixes)):

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from typing import Any
 
 from bert import modeling
 from bert.convert import conversion, huggingface, models, tokenizer_files
@@ -13,8 +14,11 @@ from bert.weights import checkpoints, fitting
 def write(output_format: str, folder: str, model: models.Model) -> list[str]:
   """Writes a model to a new folder; returns lines about what was written.
 
-  The format is "google", with an optimizer's slots to resume from;
-  "hugging_face"; or "keras_hub", without heads that it computes differently.
+  Args:
+    output_format: "google", with an optimizer's slots to resume from;
+      "hugging_face"; or "keras_hub", without heads that it computes otherwise.
+    folder: to write; it appears when it is complete.
+    model: to write.
   """
   writers = {
     "google": _write_google,
@@ -23,43 +27,47 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
   }
   with atomic.new_folder(folder) as temporary:
     lines = writers[output_format](temporary, model)
-    if model.vocab_file:
-      vocabulary_table.copy(model.vocab_file, temporary)
-    elif output_format != "keras_hub":  # It writes its own.
-      files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
-    name = next(iter(vocabulary_table.saved_names(model.vocab_file or "")))
     lines.append(
-      f"{name}: {len(model.vocabulary)} tokens, "
+      f"{model.vocabulary_name}: {len(model.vocabulary)} tokens, "
       f"do_lower_case={model.do_lower_case}"
     )
+    if model.vocab_file:
+      vocabulary_table.copy(model.vocab_file, temporary)
+    elif output_format != "keras_hub":  # It has written its own vocabulary.
+      files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
     if output_format != "keras_hub":
-      for source in model.folders:
+      for source in model.opened.folders:
         made = text_vectors.copy(source, temporary)
         lines += [f"{name}: the same vectors" for name in made]
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")
     if model.problem in huggingface.PROBLEM_TYPES:
       lines.append(_write_problem(temporary, model, output_format))
-    notes = conversion.describe_differences(model)
-    card = [
-      "# BERT",
-      "",
-      f"Made by `convert_checkpoint.py` from {model.library}, "
-      f"`{hub.name_of(model.source)}`: {model.config.num_hidden_layers} layers "
-      f"of {model.config.hidden_size}, --head={model.head}.",
-      "",
-      *(f"- {line}" for line in (*lines, *notes)),
-      "",
-      "Programs of this project take it as `--model=FOLDER`.",
-    ]
-    files.write_lines(os.path.join(temporary, "README.md"), card)
+    _write_card(temporary, model, lines)
   return lines
 
 
-def _write_google(folder, model) -> list[str]:
+def _write_card(folder: str, model: models.Model, lines: list[str]) -> None:
+  notes = conversion.describe_differences(model)
+  card = [
+    "# BERT",
+    "",
+    f"Made by `convert_checkpoint.py` from {model.opened.library}, "
+    f"`{hub.name_of(model.source)}`: {model.config.num_hidden_layers} layers "
+    f"of {model.config.hidden_size}, --head={model.head}.",
+    "",
+    *(f"- {line}" for line in (*lines, *notes)),
+    "",
+    "Programs of this project take it as `--model=FOLDER`.",
+  ]
+  files.write_lines(os.path.join(folder, "README.md"), card)
+
+
+def _write_google(folder: str, model: models.Model) -> list[str]:
   weights = conversion.strip(model).values
   state, step = set(model.values) - set(weights), None
-  # A run's folder, which a classifier's is like, has checkpoints of a step.
+  # A classifier is read like a run's folder, whose checkpoints have a step in
+  # their names.
   if state - {"global_step"} or model.problem in huggingface.PROBLEM_TYPES:
     step = int(model.values.get("global_step", 0))
   name = os.path.basename(checkpoints.write(folder, model.values, step))
@@ -77,7 +85,7 @@ def _write_google(folder, model) -> list[str]:
   return [*lines, "bert_config.json"]
 
 
-def _write_problem(folder, model, output_format) -> str:
+def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
   """Writes how a classifier answers, as its training does; returns a line."""
   line = f"problem: {model.problem}"
   if model.problem == "multi_label":
@@ -86,73 +94,90 @@ def _write_problem(folder, model, output_format) -> str:
     line += "; not stored: pass --problem"
   if output_format != "google":  # Hugging Face's config.json has it.
     return line
-  paths = (os.path.join(source, "prediction.json") for source in model.folders)
+
+  sources = model.opened.folders
+  paths = (os.path.join(source, "prediction.json") for source in sources)
   recorded = next(filter(None, map(files.read_json_if_any, paths)), None)
   answers = recorded or {  # The defaults of run_classifier.py.
     "max_seq_length": min(128, model.config.max_position_embeddings),
     "doc_stride": None,
     "window_pooling": "mean",
   }
-  settings = {
+  files.write_json(os.path.join(folder, "prediction.json"), answers)
+  vocabulary = os.path.join(folder, model.vocabulary_name)
+  settings: dict[str, Any] = {
     "problem": model.problem,
     "do_lower_case": model.do_lower_case,
-    "vocab_file_sha256": files.hash_file(vocabulary_table.find([folder])),
+    "vocab_file_sha256": files.hash_file(vocabulary),
   }
   if pooling := _find_pooling(model):
-    settings |= {"pooling": pooling}
-  files.write_json(os.path.join(folder, "prediction.json"), answers)
+    settings["pooling"] = pooling
   files.write_json(os.path.join(folder, "settings.json"), settings)
   return line
 
 
-def _find_pooling(model) -> str | None:
+def _find_pooling(model: models.Model) -> str | None:
   """Returns the pooling that a classifier has instead of BERT's pooler."""
-  runs = map(tokenizer_files.read_run_settings, model.folders)
+  runs = map(tokenizer_files.read_run_settings, model.opened.folders)
   return next((run["pooling"] for run in runs if "pooling" in run), None)
 
 
-def _write_hugging_face(folder, model) -> list[str]:
-  users = models.HEADS[model.head].architecture
-  _check_representable(
-    "hugging_face", model, model.head, f"{users} (--head={model.head})"
-  )
+def _write_hugging_face(folder: str, model: models.Model) -> list[str]:
+  class_name = models.HEADS[model.head].architecture
+  _check_fits(model, model.head, f"{class_name} (--head={model.head})")
   rest = huggingface.write(folder, model)
   place = f"{huggingface.GOOGLE_ONLY}, which a conversion back reads"
-  lines = _describe(huggingface.WEIGHTS, users, model, rest, place)
+  lines = _describe(huggingface.WEIGHTS, class_name, model, rest, place)
   activation = model.config.hidden_act
-  activation = huggingface.ACTIVATIONS.get(activation, activation)
+  activation = huggingface.TO_THEIRS.get(activation, activation)
   return [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
 
 
-def _write_keras_hub(folder, model) -> list[str]:
-  users, head = "BertBackbone", "encoder"
+def _write_keras_hub(folder: str, model: models.Model) -> list[str]:
+  class_name, head = "BertBackbone", "encoder"
   if model.head == "classifier":
-    users, head = "BertTextClassifier", "classifier"
-  _check_representable("keras_hub", model, head, users)
+    class_name, head = "BertTextClassifier", "classifier"
+  has_epsilon = model.config.layer_norm_epsilon == modeling.LAYER_NORM_EPSILON
+  _check_fits(model, head, class_name, has_epsilon)
   names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
   keras_hub = importlib.import_module("bert.contrib.keras_hub")
   keras_hub.write(folder, model, values)
   rest = sorted(set(model.values) - set(values))
-  return _describe(keras_hub.WEIGHTS, users, model, rest, "left out")
+  return _describe(keras_hub.WEIGHTS, class_name, model, rest, "left out")
 
 
-def _describe(weights, users, model, rest, place) -> list[str]:
+def _describe(
+  weights: str,
+  class_name: str,
+  model: models.Model,
+  rest: list[str],
+  place: str,
+) -> list[str]:
   """Describes a file of weights, and where the rest of the variables is."""
-  lines = [f"{weights}: {len(model.values) - len(rest)} variables, for {users}"]
+  count = len(model.values) - len(rest)
+  lines = [f"{weights}: {count} variables, for {class_name}"]
   if rest:
     others = [n for n in rest if n.rpartition("/")[0] not in model.values]
-    slots = len(rest) - len(others)
-    listed = ", ".join([*([f"{slots} slots"] if slots else []), *others])
-    lines.append(f"{place}: {listed}; {users} has no place for that")
+    if slots := len(rest) - len(others):
+      others.insert(0, f"{slots} slots")
+    listed = ", ".join(others)
+    lines.append(f"{place}: {listed}; {class_name} has no place for that")
   return lines
 
 
-def _check_representable(output_format, model, head, users) -> None:
-  """Raises a ValueError if a class of another library lacks parts, or more."""
-  config, is_hugging_face = model.config, output_format == "hugging_face"
-  epsilon = config.layer_norm_epsilon
-  has_epsilon = is_hugging_face or epsilon == modeling.LAYER_NORM_EPSILON
+def _check_fits(
+  model: models.Model, head: str, class_name: str, has_epsilon: bool = True
+) -> None:
+  """Raises a ValueError if a class of another library lacks parts, or more.
+
+  Args:
+    model: to be written.
+    head: that of the class, a key of `models.HEADS`.
+    class_name: for messages.
+    has_epsilon: whether its layers normalise with the model's epsilon.
+  """
+  config = model.config
   is_bert = config.has_embedding_norm and config.is_bidirectional
   if not (is_bert and has_epsilon) or model.vocab_file:
     raise ValueError(
@@ -161,14 +186,16 @@ def _check_representable(output_format, model, head, users) -> None:
     )
   if head == "classifier" and _find_pooling(model):
     raise ValueError(
-      f"{model.source}: its classifier has no pooler, that of {users} has one: "
-      "pass --head=encoder or --output_format=google"
+      f"{model.source}: its classifier has no pooler, that of {class_name} has "
+      "one: pass --head=encoder or --output_format=google"
     )
   labels = len(model.values.get("output_bias", ()))
-  expected = models.variables(model.config, head, labels)
+  expected = models.variables(config, head, labels)
   shapes = {name: value.shape for name, value in model.values.items()}
-  fitting.compare(model.source, shapes, expected, shapes.__contains__, users)
-  if model.config.embedding_width != model.config.hidden_size:
+  fitting.compare(
+    model.source, shapes, expected, shapes.__contains__, class_name
+  )
+  if config.embedding_width != config.hidden_size:
     raise ValueError(
       "--output_format: transformers and KerasHub have no BERT with the "
       "embedding_size of this config: pass --output_format=google"

@@ -138,7 +138,7 @@ def latest_checkpoint(folder: str) -> str | None:
   return named if named and _exists(named) else None
 
 
-def saved_prefix(folder: str, step: int) -> str:
+def saved_prefix(folder: str, step: int) -> str | None:
   """Returns the prefix of the step that `restore` returned."""
   if step in saved_steps(folder):
     return checkpoint_prefix(folder, step)
@@ -296,7 +296,7 @@ def assign(
   is `optional`, which shapes differ, or that the checkpoint is damaged.
   """
   source = weights.source
-  shapes = {name: tuple(v.shape) for name, v in variables.items()}
+  shapes = {name: tuple(np.shape(v)) for name, v in variables.items()}
   found = fitting.compare(source, weights.shapes, shapes, optional)
   # Everything is read, and its checksum proved, before anything is assigned.
   shared = sorted(set(variables) & set(weights.shapes))
@@ -419,7 +419,9 @@ def _write_state(folder: str, steps: Sequence[int]) -> None:
   files.write_lines(tf.io.gfile.join(folder, "checkpoint"), lines)
 
 
-def _write_files(prefix: str, values: Mapping[str, tf.Tensor]) -> None:
+def _write_files(
+  prefix: str, values: Mapping[str, np.ndarray | tf.Tensor]
+) -> None:
   """Writes the data and the index, each under its name when it is whole."""
   temporary, names = prefix + _TEMPORARY, sorted(values)
   tf.raw_ops.SaveV2(

@@ -98,8 +98,7 @@ def convert(**values):
 def read(path, bert_config_file=None, **overrides):
   """Returns the `models.Model` of a folder or a prefix."""
   folder = model_folder.open(str(path), bert_config_file)
-  settings = convert_checkpoint.ConversionSettings(output="", **overrides)
-  return conversion.read(folder, settings)
+  return conversion.read(folder, **overrides)
 
 
 def values(path):
