@@ -16,15 +16,11 @@ _FILE = "model.tflite"
 
 def save(folder: str, graph: signatures.Graph, quantizes: bool = False) -> None:
   """Writes the graph; a ValueError if TensorFlow cannot convert it."""
-  specs = [
-    tf.TensorSpec([1, width], tf.int32, name)
-    for name, width in graph.widths().items()
-  ]
-  module = tf.Module()
-  module.weights = [v.value for v in graph.trained.model.variables]
-  module.serve = tf.function(lambda *inputs: graph.compute(*inputs), specs)
+  specs = graph.input_specs(has_one_shape=True)
+  serve = tf.function(graph.compute, specs)
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
-    [module.serve.get_concrete_function()], module
+    [serve.get_concrete_function()],
+    signatures.Variables(graph.trained.model),
   )
   try:
     content = converter.convert()

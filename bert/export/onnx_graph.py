@@ -23,8 +23,14 @@ from bert.export import signatures
 from bert.serving import export_card, exported_model
 from bert.weights import checkpoints
 
-_ACTIVATIONS = {"linear": "Identity", "relu": "Relu", "tanh": "Tanh"}
-_APPROXIMATIONS = {"gelu": "tanh", "gelu_erf": "none", "gelu_exact": "none"}
+_ACTIVATIONS = {
+  "linear": ("Identity", {}),
+  "relu": ("Relu", {}),
+  "tanh": ("Tanh", {}),
+  "gelu": ("Gelu", {"approximate": "tanh"}),
+  "gelu_erf": ("Gelu", {"approximate": "none"}),
+  "gelu_exact": ("Gelu", {"approximate": "none"}),
+}
 LARGEST_INT8 = 127
 _INLINE_BYTES = 1024  # Smaller constants are part of the graph.
 _ALIGNMENT = 4096  # The others are in a file that is mapped into memory.
@@ -55,9 +61,9 @@ class Graph:
     """Adds an operation with several outputs; returns their names."""
     name = f"{operation}_{next(self._numbers)}"
     outputs = [f"{name}:{index}" for index in range(count)]
-    inputs = [x if isinstance(x, str) else self.constant(x) for x in inputs]
+    names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
     make_node = self._onnx.helper.make_node
-    node = make_node(operation, inputs, outputs, name=name, **attributes)
+    node = make_node(operation, names, outputs, name=name, **attributes)
     self._nodes.append(node)
     return outputs
 
@@ -221,7 +227,7 @@ def _add_encoder(graph, config):
   seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
   if not config.is_bidirectional:
     square = graph.add("Concat", length, length, axis=0)
-    before = graph.add("Expand", np.float32([[1.0]]), square)
+    before = graph.add("Expand", np.ones([1, 1], np.float32), square)
     seen = graph.add("Mul", seen, graph.add("Trilu", before, upper=0))
   padding = graph.add("Sub", 1.0, seen)
   # [B, 1, 1, S], or [B, 1, S, S] where tokens see those before.
@@ -281,10 +287,8 @@ def _normalize(graph, config, x, path):
 
 
 def _activate(graph, x, config):
-  if config.hidden_act in _ACTIVATIONS:
-    return graph.add(_ACTIVATIONS[config.hidden_act], x)
-  approximate = _APPROXIMATIONS[config.hidden_act]
-  return graph.add("Gelu", x, approximate=approximate)
+  operation, attributes = _ACTIVATIONS[config.hidden_act]
+  return graph.add(operation, x, **attributes)
 
 
 # The heads; heads.py and signatures.py in other words. Each takes the hidden

@@ -7,14 +7,16 @@ Shapes: B texts, S tokens, L labels, H hidden, M masks, K guesses.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bert import heads
 from bert.data import text_vectors
 from bert.export import tf_tokenization, trained_models
-from bert.serving import answers, export_card, exported_model
+from bert.serving import answers, export_card, tensorflow_engine
 from bert.vocabularies import vocabulary_table
 
 
@@ -32,7 +34,8 @@ class Graph:
     self.num_tokens = len(vocabulary_table.ids_of_tokens(vocab))
     rows = trained.config.vocab_size
     # Added to logits: no row of the embeddings without a token is a guess.
-    self.row_bias = np.float32(vocabulary_table.bias_of_rows(vocab, rows))
+    bias = vocabulary_table.bias_of_rows(vocab, rows)
+    self.row_bias = np.array(bias, np.float32)
     self.mask_id = vocab.get(answers.MASK)  # None if it has no such token.
     # Models that were only pre-trained: what their answers need is made here.
     pretrained = {answers.FEATURES: self._pool, answers.FILL_MASK: self._guess}
@@ -41,17 +44,14 @@ class Graph:
     if trained.kind not in pretrained:
       self.input_names = trained.model.input_names
 
-  def input_specs(self) -> list[tf.TensorSpec]:
-    """Returns the inputs of a function that takes any number of any length."""
-    return [
-      tf.TensorSpec([None, None], tf.int32, name) for name in self.input_names
-    ]
-
-  def widths(self) -> dict[str, int]:
-    """Returns how many numbers of each input a text of the full length has."""
-    widths = dict.fromkeys(self.input_names, self.max_seq_length)
-    more = self.maker.more_inputs
-    return widths | {name: len(row) for name, row in more.items()}
+  def input_specs(self, has_one_shape: bool = False) -> list[tf.TensorSpec]:
+    """Describes the inputs: any number of any length, or one of the longest."""
+    shapes = dict.fromkeys(self.input_names, [None, None])
+    if has_one_shape:
+      shapes = dict.fromkeys(self.input_names, [1, self.max_seq_length])
+      more = self.maker.more_inputs
+      shapes |= {name: [1, len(row)] for name, row in more.items()}
+    return [tf.TensorSpec(s, tf.int32, name) for name, s in shapes.items()]
 
   def compute(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
     """Computes what `answers` reads, of the tensors of `input_names`."""
@@ -98,6 +98,18 @@ class Graph:
     return tf.stack(probs, 1)
 
 
+class Variables(tf.Module):
+  """What is saved beside a function: a model's variables, a tokenizer's tables.
+
+  They are not the model, as Keras's objects are of no use without Keras.
+  """
+
+  def __init__(self, model: keras.layers.Layer, tokenizer: Any = None):
+    super().__init__()
+    self.weights = [variable.value for variable in model.variables]
+    self.tokenizer = tokenizer
+
+
 def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   """Returns the function from strings [B] to answers; text_pair may be "".
 
@@ -106,7 +118,7 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   """
   trained, most = graph.trained, graph.max_seq_length
   python = vocabulary_table.make_tokenizer(graph.vocab_file)
-  special = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+  cls_id, sep_id = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   labels = tf.constant(list(trained.labels), tf.string)
   get = trained.prediction.get
   prompt = text_vectors.find_prompt(
@@ -119,15 +131,16 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
     texts = [prompt + text if prompt else text, text_pair]
     if get("lower_case"):
       texts = map(tf_tokenization.lower_characters, texts)
-    ids = [tokenizer.encode(x, most) for x in texts]
-    *packed, was_cut = tf_tokenization.pack(*ids, *special, most)
+    ids_a, ids_b = (tokenizer.encode(x, most) for x in texts)
+    packed = tf_tokenization.pack(ids_a, ids_b, cls_id, sep_id, most)
+    *packed, was_cut = packed
     outputs = {**compute(*packed), "truncated": was_cut}
     if "logits" not in outputs:
       return outputs
     del outputs["logits"]
     probabilities = outputs["probabilities"]
     outputs["labels"] = tf.broadcast_to(labels, tf.shape(probabilities))
-    if trained.thresholds:
+    if graph.maker.has_thresholds:
       return {**outputs, "chosen": probabilities >= list(trained.thresholds)}
     best = tf.argmax(probabilities, -1)
     return {**outputs, "label": tf.gather(labels, best)}
@@ -146,19 +159,17 @@ def save(folder: str, graph: Graph, quantizes: bool = False) -> None:
     functions["attention"] = tf.function(
       lambda *inputs: {"attention": graph.attend(*inputs)}, specs
     )
-  module = tf.Module()
-  texts = graph.maker.texts
+  tokenizer, texts = None, graph.maker.texts
   if "text_pair" in texts:
-    vocab_file, lowers = graph.vocab_file, trained.do_lower_case
-    module.tokenizer = tf_tokenization.make_tokenizer(vocab_file, lowers)
-    serve = _make_string_server(graph, compute, module.tokenizer)
+    tokenizer = tf_tokenization.make_tokenizer(
+      graph.vocab_file, trained.do_lower_case
+    )
+    serve = _make_string_server(graph, compute, tokenizer)
     names = texts if trained.has_text_pair else texts[:1]
     strings = [tf.TensorSpec([None], tf.string, name) for name in names]
     functions["serving_default"] = tf.function(serve, strings)
-  # Their own variables: Keras's objects are of no use without Keras.
-  module.weights = [variable.value for variable in trained.model.variables]
   tf.saved_model.save(
-    module,
+    Variables(trained.model, tokenizer),
     folder,
     signatures=functions,
     options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
@@ -169,7 +180,7 @@ def load(
   folder: str, card: export_card.Card
 ) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
   """Returns the function from named inputs to outputs, and tries the others."""
-  engine = exported_model.open_engine(folder, card)
+  engine = tensorflow_engine.Engine(folder)
   serve = engine.model.signatures.get("serving_default")
   if serve:  # A fault shows here, not at the first user.
     names = serve.structured_input_signature[1]

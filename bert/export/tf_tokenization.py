@@ -7,6 +7,7 @@ Shapes: B texts, W words, T tokens, S the length of the longest input.
 from collections.abc import Iterable
 import functools
 import sys
+from typing import Any
 import unicodedata
 
 import tensorflow as tf
@@ -16,6 +17,7 @@ from bert import tokenization
 from bert.data import files
 from bert.vocabularies import vocabulary_table
 
+_INT32: Any = tf.int32  # tensorflow-text states a type of its own for it.
 _LONGEST_WORD = 200  # Characters; a longer one is unknown, as in the original.
 _ASCII_PUNCTUATION = "!-/:-@\\[-`{-~"
 
@@ -62,7 +64,7 @@ class WordPieces(tf.Module):
     self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
       vocab=list(known),
       unknown_token="[UNK]",
-      token_out_type=tf.int32,
+      token_out_type=_INT32,
       no_pretokenization=True,
       max_bytes_per_word=4 * _LONGEST_WORD,  # In UTF-8.
     )
@@ -112,7 +114,7 @@ class SentencePieces(tf.Module):
     self._do_lower_case = do_lower_case
     with files.open_bytes(vocab_file) as file:
       self._pieces = tensorflow_text.SentencepieceTokenizer(
-        file.read(), out_type=tf.int32
+        file.read(), out_type=_INT32
       )
 
   def encode(self, texts, most_words=None) -> tf.RaggedTensor:
@@ -124,7 +126,8 @@ class SentencePieces(tf.Module):
       lower = tf.strings.lower(parts.values, "utf-8") + "\0"
       joined = tf.strings.reduce_join(parts.with_values(lower), -1)
       texts = tf.strings.regex_replace(joined, r"\x00$", "")
-    return self._pieces.tokenize(texts)
+    ids: Any = self._pieces.tokenize(texts)
+    return ids
 
 
 def make_tokenizer(
@@ -171,16 +174,15 @@ def pack(
   kept_a = tf.minimum(sizes_a, room - kept_b)
   cls, sep = (tf.fill([tf.size(room), 1], index) for index in (cls_id, sep_id))
   first = tf.concat([cls, _take(ids_a, kept_a), sep], 1)
-  last = _take(tf.RaggedTensor.from_tensor(sep), has_b)
+  last = tf.ragged.boolean_mask(sep, has_b[:, None] > 0)
   second = tf.concat([_take(ids_b, kept_b), last], 1)
   ids = tf.concat([first, second], 1)
   segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], 1)
   # An empty batch gets two columns as well: the model reads [CLS] in them.
   missing = tf.maximum(0, 2 - tf.cast(ids.bounding_shape(1), tf.int32))
-  padded = (
-    tf.pad(part.to_tensor(), [[0, 0], [0, missing]])
-    for part in (ids, tf.ones_like(ids), segments)
-  )
+  paddings: Any = [[0, 0], [0, missing]]
+  parts = ids, tf.ones_like(ids), segments
+  padded = [tf.pad(part.to_tensor(), paddings) for part in parts]
   return [*padded, kept_a + kept_b < sizes_a + sizes_b]
 
 

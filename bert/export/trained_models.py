@@ -11,22 +11,24 @@ from typing import Any
 import keras
 
 from bert import heads, modeling
-from bert.data import files, label_files, text_vectors
+from bert.data import files, hub, label_files, text_vectors
 from bert.encoders import encoder_table
 from bert.serving import answers
-from bert.tasks import (
-  classification_problems,
-  classification_results,
-  squad_results,
-)
+from bert.tasks import classification_problems
 from bert.training import model_selection, same_run
 from bert.weights import checkpoints
 
+_THRESHOLD = "null_score_diff_threshold"
 _ROUNDING = 1e-5  # Scores differ by less.
 # The settings of models that were only pre-trained.
-_DEFAULTS = {"max_seq_length": 128, "layer": -1, "pooling": "mean"}
-_DEFAULTS |= {"normalize": False, "top_k": 5}
-_DEFAULTS |= dict.fromkeys(text_vectors.PREPARATION)
+_DEFAULTS = {
+  "max_seq_length": 128,
+  "layer": -1,
+  "pooling": "mean",
+  "normalize": False,
+  "top_k": 5,
+  **dict.fromkeys(text_vectors.PREPARATION),
+}
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -71,6 +73,51 @@ SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """Loads a training's best or newest weights; a ValueError without any."""
+  settings, head = _read_training(folder)
+  if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
+    raise ValueError(f"{vocab_file}: {folder} was trained with another one")
+  kind = settings["problem"]
+  maker = answers.find_maker(kind)
+  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
+  prediction = _read_prediction(folder, settings, config)
+
+  # The model as it was trained.
+  labels = ()
+  if maker.has_labels:
+    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
+  model = head.from_training(config, len(labels), settings)
+  weights = _restore(folder, model)
+
+  # What an evaluation tuned for these weights.
+  identify = functools.partial(same_run.identify_weights, model)
+  read = functools.partial(label_files.read_thresholds, [folder])
+  thresholds = []
+  if maker.has_thresholds:
+    tuned = read(label_files.LABEL_THRESHOLDS, labels, identify)
+    untuned = [classification_problems.UNTUNED] * len(labels)
+    thresholds = tuned.values if tuned else untuned
+  if _THRESHOLD in prediction:
+    tuned = read(label_files.ANSWER_THRESHOLD, [_THRESHOLD], identify)
+    if tuned:
+      # It is the odds of one question, which an export rounds differently, and
+      # which could fall on the other side of the threshold.
+      prediction[_THRESHOLD] = tuned.values[0] + _ROUNDING
+  return TrainedModel(
+    kind=kind,
+    config=config,
+    model=model,
+    do_lower_case=settings["do_lower_case"],
+    labels=labels,
+    thresholds=tuple(thresholds),
+    has_text_pair=prediction["has_text_pair"],
+    prediction=prediction,
+    settings=settings | {"columns": prediction["columns"]},
+    weights=weights,
+  )
+
+
+def _read_training(folder) -> tuple[dict[str, Any], type[heads.HeadModel]]:
+  """Reads the settings of a training, and finds the class of its model."""
   path = os.path.join(folder, "settings.json")
   settings = files.read_json_if_any(path)
   kind = str(settings.get("problem", ""))
@@ -80,59 +127,35 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       f"{folder}: {found}; expected the --output_dir of run_classifier.py, "
       "run_squad.py, run_tagging.py or run_multiple_choice.py"
     )
-  head = _find_head(kind)
+  module, _, name = answers.find_maker(kind).head.rpartition(".")
+  head = getattr(importlib.import_module(module), name)
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
-  allowed |= head.recorded
   with checkpoints.naming_damage(path):
-    files.check_values(settings, allowed)
-  settings |= files.read_json_if_any(os.path.join(folder, "hub_model.json"))
-  if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
-    raise ValueError(f"{vocab_file}: {folder} was trained with another one")
-  config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
-  prediction = _read_settings(folder, kind, settings, config)
-  labels = ()
-  maker = answers.find_maker(kind)
-  if maker.has_labels:
-    labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
-  model = head.from_training(config, len(labels), settings)
+    files.check_values(settings, {**allowed, **head.recorded})
+  # So that the card of an export names the model of the Hub.
+  settings |= files.read_json_if_any(os.path.join(folder, hub.RECORD))
+  return settings, head
+
+
+def _restore(folder: str, model: heads.HeadModel) -> str:
+  """Loads a training's weights; returns which, in words."""
   variables = checkpoints.model_variables(model)
   choice, step = "best", model_selection.restore_best(folder, variables)
   if step is None:
     choice, step = "newest", checkpoints.restore(folder, variables)
   if step is None:
     raise ValueError(f"{folder}: no checkpoint there")
-  identify = functools.partial(same_run.identify_weights, model)
-  thresholds = []
-  if maker.has_thresholds:
-    tuned = classification_results.read_thresholds([folder], labels, identify)
-    untuned = [classification_problems.UNTUNED] * len(labels)
-    thresholds = untuned if tuned is None else tuned.tolist()
-  elif kind == "question_answering":
-    tuned = squad_results.read_threshold([folder], identify)
-    if tuned:
-      # It is the odds of one question, which an export rounds differently.
-      prediction["null_score_diff_threshold"] = tuned.values[0] + _ROUNDING
-  return TrainedModel(
-    kind=kind,
-    config=config,
-    model=model,
-    do_lower_case=settings["do_lower_case"],
-    labels=labels,
-    thresholds=tuple(thresholds),
-    has_text_pair=prediction.pop("has_text_pair"),
-    prediction=prediction,
-    settings=settings | {"columns": prediction.pop("columns")},
-    weights=f"{folder}, {choice} weights, step {step}",
-  )
+  return f"{folder}, {choice} weights, step {step}"
 
 
-def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
-  """Reads the settings that `setting_names` lists, and perhaps others."""
-  path, names = os.path.join(folder, "prediction.json"), setting_names(kind)
-  takes_pairs = config.type_vocab_size > 1
+def _read_prediction(folder, settings, config) -> dict[str, Any]:
+  """Reads what answers depend on, and the columns of the training's files."""
+  path = os.path.join(folder, "prediction.json")
+  kind, takes_pairs = settings["problem"], config.type_vocab_size > 1
   prediction = {"has_text_pair": takes_pairs, "columns": {}}
   prediction |= files.read_json_if_any(path)
-  prediction |= {name: settings[name] for name in names if name in settings}
+  names = settings.keys() & setting_names(kind)
+  prediction |= {name: settings[name] for name in names}
   with checkpoints.naming_damage(path):
     allowed = {"has_text_pair": (bool,), "columns": (dict,)}
     files.check_values(prediction, allowed)
@@ -143,12 +166,6 @@ def _read_settings(folder, kind, settings, config) -> dict[str, Any]:
         "is 1): expected false"
       )
   return prediction
-
-
-def _find_head(kind) -> type[heads.HeadModel]:
-  """Returns the class of a trained model."""
-  module, _, name = answers.find_maker(kind).head.rpartition(".")
-  return getattr(importlib.import_module(module), name)
 
 
 def load_pretrained(
@@ -184,8 +201,7 @@ def load_pretrained(
     checkpoints.model_variables(model),
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
-  longest = config.max_position_embeddings
-  length = min(_DEFAULTS["max_seq_length"], longest)
+  length = min(_DEFAULTS["max_seq_length"], config.max_position_embeddings)
   return TrainedModel(
     kind=kind,
     config=config,
@@ -216,8 +232,7 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
     raise ValueError(
       "--pooling=cls: the first token of this model sees no other: use mean"
     )
-  threshold = "null_score_diff_threshold"
-  if threshold in values and not found["version_2_with_negative"]:
-    raise ValueError(f"--{threshold}: this model answers every question")
+  if _THRESHOLD in values and not found["version_2_with_negative"]:
+    raise ValueError(f"--{_THRESHOLD}: this model answers every question")
   answers.check_settings(kind, found, config.max_position_embeddings)
   return dataclasses.replace(trained, prediction=found)
