@@ -174,7 +174,9 @@ def open_engine(
   numbers. Products of int8 are for ONNX Runtime alone: OpenVINO takes longer
   for them than for a float32 export.
   """
-  if name and (card.format != "onnx" or name not in ENGINES):
+  kind = formats.FORMATS.get(card.format)
+  engines = kind.engines if kind else {}
+  if name and name not in engines:
     raise ValueError(
       f"--engine={name}: {folder} has the format {card.format}; expected one "
       f"of {', '.join(ENGINES)}, and an export of --format=onnx"
@@ -192,7 +194,6 @@ def open_engine(
         "saturate on this processor, which has no VNNI: answers may differ "
         "from those that were compared; export the model again"
       )
-  engines = formats.FORMATS[card.format].engines
   if not engines:
     known = " or ".join(
       n for n, kind in formats.FORMATS.items() if kind.engines

@@ -29,3 +29,12 @@ def test_an_int8_export_that_may_saturate_is_named(
   with pytest.raises((OSError, ValueError), match=r"model\.onnx"):
     exported_model.open_engine(str(tmp_path), card, name="onnxruntime")
   assert capsys.readouterr().err.count(NOTE) == notes
+
+
+@pytest.mark.parametrize("format", ["litert", "flatbuffer"])
+def test_a_format_that_no_engine_runs(tmp_path, format):
+  card = tiny_models.make_maker(tmp_path, ["text"]).card
+  card = dataclasses.replace(card, format=format)
+  message = f"its format is {format}; this takes saved_model or onnx"
+  with pytest.raises(ValueError, match=message):
+    exported_model.open_engine(str(tmp_path), card)
