@@ -85,8 +85,8 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning, model_folder
+from bert.report import score_kinds
 from bert.tasks import classification_data, classification_results
-from bert.training import model_selection
 
 
 def create_model(
@@ -294,7 +294,7 @@ def main() -> None:
   }
   if settings.seeds and settings.do_eval:
     metric = classifier_tasks.choose_metric(settings, task)
-    is_lower = model_selection.is_better_if_lower(metric)
+    is_lower = score_kinds.find(metric).is_better_if_lower
     print(classification_results.format_seeds(scores, metric, is_lower))
 
 

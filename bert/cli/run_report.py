@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert.cli import program, shared_flags
 from bert.data import files, progress
-from bert.report import charts, plots
+from bert.report import charts, plots, score_kinds
 from bert.training import reporting
 
 # What answers without a model get: a name and a score, by the curve beside it.
@@ -23,16 +23,15 @@ Guesses = Mapping[str, tuple[str, float]]
 
 _NAME = "report.html"
 _MOST_TILES = 4  # Scores at the top.
-# What the names of their curves end in; all others are scores.
-_CHARTS: dict[str, tuple[str, ...]] = {
-  "Losses": ("loss", "_error"),
-  "Perplexity": ("perplexity",),
-  "Scores": (),
-  "Scores above 1": (),
-  "Thresholds": ("_threshold",),
-  "Learning rate": ("learning_rate",),
-  "Gradient norm": ("gradient_norm",),
-}
+_CHARTS = (
+  "Losses",
+  "Perplexity",
+  "Scores",
+  "Scores above 1",
+  "Thresholds",
+  "Learning rate",
+  "Gradient norm",
+)
 
 
 @contextlib.contextmanager
@@ -71,8 +70,7 @@ def write(
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
   facts += program.format_time(start) + f"; {score}" * bool(score)
-  # Those that say how good it is.
-  names = [n for n in scores if "threshold" not in n and "loss" not in n]
+  names = [n for n in scores if score_kinds.find(n).says_how_good]
   scores = {name: scores[name] for name in names[:_MOST_TILES]}
   versions = [("Python", platform.python_version())]
   versions += [(m.__name__, m.__version__) for m in (tf, keras, np)]
@@ -123,11 +121,12 @@ def draw_curves(
   groups_above_1 = {
     name.rpartition("/")[0]
     for name, curve in curves.items()
-    if _choose_chart(name) == "Scores" and max(map(abs, curve.values())) > 1
+    if score_kinds.find(name).chart == "Scores"
+    and max(map(abs, curve.values())) > 1
   }
   by_title: dict[str, dict[str, list[charts.Point]]] = {t: {} for t in _CHARTS}
   for name, curve in curves.items():
-    title, points_of_curve = _choose_chart(name), list(curve.items())
+    title, points_of_curve = score_kinds.find(name).chart, list(curve.items())
     if title == "Scores" and name.rpartition("/")[0] in groups_above_1:
       title = "Scores above 1"
     # A single loss is also that of the task.
@@ -170,11 +169,6 @@ def _draw_charts(by_title, chosen, guesses) -> str:
     scale("Learning rate", "", rates),
     scale("Gradient norm", "", norms),
   )
-
-
-def _choose_chart(name: str) -> str:
-  titles = (t for t, endings in _CHARTS.items() if name.endswith(endings))
-  return next(titles, "Scores")
 
 
 def _list_settings(settings) -> str:

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from bert.cli import fine_tuning, output_folder, training_run
 from bert.contrib import shared_tasks, task_files, task_sampling
-from bert.training import model_selection, same_run, training_plan
+from bert.report import score_kinds
+from bert.training import same_run, training_plan
 from bert.weights import checkpoints
 
 Tasks = Mapping[str, shared_tasks.SharedTask]
@@ -40,7 +41,7 @@ def choose_metric(best_metric: str | None, runs: Runs) -> str:
   if chosen != task_files.MEAN:
     return f"{chosen}/{runs[chosen].data.metric}"
   for name, run in runs.items():
-    if model_selection.is_better_if_lower(run.data.metric):
+    if score_kinds.find(run.data.metric).is_better_if_lower:
       raise ValueError(
         f"task {name!r}: best_metric is {run.data.metric}: a mean needs scores "
         "that are better if higher; or pass --best_metric=<task>/<score>"

@@ -12,14 +12,10 @@ import math
 import tensorflow as tf
 
 from bert.data import files, progress
+from bert.report import score_kinds
 from bert.weights import checkpoints
 
 _EVALUATIONS = "evaluations.jsonl"
-
-
-def is_better_if_lower(metric: str) -> bool:
-  """Returns whether a score is the better, the lower it is."""
-  return metric.endswith(("loss", "_error", "perplexity"))
 
 
 class History:
@@ -122,7 +118,7 @@ class History:
     """The step of the best score, the first of equals; None if all are NaN."""
     values = {n: scores[self.metric] for n, scores in self.results.items()}
     steps = [step for step, value in values.items() if not math.isnan(value)]
-    choose = min if is_better_if_lower(self.metric) else max
+    choose = min if score_kinds.find(self.metric).is_better_if_lower else max
     return choose(steps, key=values.__getitem__, default=None)
 
   def _since_best(self):

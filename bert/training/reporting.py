@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert.data import files, progress
+from bert.report import score_kinds
 from bert.training import training_plan
 from bert.weights import checkpoints
 
@@ -117,10 +118,9 @@ class Reporter:
     for name in dict.fromkeys(name for _, means in pending for name in means):
       found = [(means[name], n) for n, means in pending if name in means]
       numbers, counts = zip(*found, strict=True)
-      # Rate and norm belong to a step; the last step's are shown.
-      is_of_step = name.endswith(("learning_rate", "gradient_norm"))
-      mean = np.average(numbers, weights=counts)
-      values[name] = numbers[-1] if is_of_step else mean
+      values[name] = np.average(numbers, weights=counts)
+      if score_kinds.find(name).is_of_step:
+        values[name] = numbers[-1]
     if self._examples:
       speed = self._progress.units_per_second(step) / (step - self._first)
       values["examples_per_second"] = speed * self._examples
@@ -128,7 +128,8 @@ class Reporter:
     last = self._plan.num_train_steps
     if step == last or self._progress.is_due():
       line = f"step {step}/{last}  ETA {self._progress.eta(step)}"
-      values = {name: values[name] for name in sorted(values, key=_place)}
+      names = sorted(values, key=lambda name: score_kinds.find(name).place)
+      values = {name: values[name] for name in names}
       # A terminal keeps the last line.
       self._print(_join(line, values), step if step < last else None)
 
@@ -199,10 +200,3 @@ def _join(line: str, values: Mapping[str, float]) -> str:
     part = f"  {os.path.join(task, own)} {value:.4g}"
     line += part * (len(line + part) < _MOST_COLUMNS)
   return line
-
-
-def _place(name: str) -> int:
-  """Returns where in a line a value stands: losses, speed, rate, scores."""
-  ends = ("loss", "_per_second", "_rate", "_accuracy", "_norm")
-  places = (place for place, end in enumerate(ends) if name.endswith(end))
-  return next(places, 3)
