@@ -23,7 +23,8 @@ from bert.vocabularies import lost_letters, sentence_pieces
 
 # The endings of files of other vocabularies than WordPieces.
 _ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
-# At twice as many, 200 MB, the table is cut back to this many frequent words.
+# At twice as many words, 200 MB, only this many of the frequent ones are kept,
+# and from no more are pieces learned.
 _MAX_WORDS = 500_000
 # Longer words are ignored; the pieces are refined in this many passes: both
 # are the defaults of tensorflow_text's learner.
@@ -215,7 +216,15 @@ def learn_vocab(
 def learn_pieces(
   words: list[tuple[str, int]], known: Mapping[str, None], room: int
 ) -> dict[str, None]:
-  """Returns at most `room` new pieces, the most frequent first."""
+  """Returns at most `room` new pieces, the most frequent first.
+
+  How often a piece must occur for as many is found by bisection.
+
+  Args:
+    words: how often each occurs, the most frequent first.
+    known: the vocabulary so far.
+    room: how many tokens it lacks.
+  """
   report = progress.Progress(1)
   learner = PieceLearner(words)
 
@@ -226,21 +235,23 @@ def learn_pieces(
 
   # The first guess: as if there were as many pieces as words so frequent.
   low, high = 1, 2 * words[min(room, len(words)) - 1][1]
-  found, enough = {}, {}
+  found, pieces = {}, {}
   while low <= high and not room <= len(found) <= 1.05 * room:
     frequency = (low + high) // 2
     found = learn(frequency)
     if len(found) >= room:
-      low, enough = frequency + 1, found
+      low, pieces = frequency + 1, found
     else:
       high = frequency - 1
-  # When a small text runs out of words, parts of words fill up.
-  found, frequency = enough or found, 2
-  while len(found) < room and frequency <= words[0][1]:
-    found |= learn(frequency)
+
+  # A small text has too few at any frequency. A higher one then leaves fewer
+  # words whole, so that parts of them become frequent and fill the room.
+  pieces, frequency = pieces or found, 2
+  while len(pieces) < room and frequency <= words[0][1]:
+    pieces |= learn(frequency)
     frequency *= 2
   progress.clear()
-  return dict(itertools.islice(found.items(), room))
+  return dict(itertools.islice(pieces.items(), room))
 
 
 class PieceLearner:
@@ -269,10 +280,9 @@ class PieceLearner:
 
   def learn(self, frequency: int) -> list[str]:
     """Returns the pieces of at least a frequency, the most frequent first."""
-    # The library's bounds of its own search, of which only the first step is
-    # taken: they move a frequency that no word has.
-    least = min(frequency, self._most) + max(frequency, self._least)
-    least //= 2
+    # The library takes the middle of two bounds, within which it searches. Both
+    # are this frequency here, but none goes beyond the counts of words.
+    least = (min(frequency, self._most) + max(frequency, self._least)) // 2
     ends = self._ends
     for _ in range(_ITERATIONS):
       frequent = {end for end, count in ends.items() if count >= least}
@@ -287,7 +297,8 @@ class PieceLearner:
       for end, count in level.items():
         if end not in pieces:
           piece = end[:-1]
-          while piece not in pieces:  # The longest one that `end` begins with.
+          # The longest one that `end` begins with, at least its first letter.
+          while piece not in pieces:
             piece = piece[:-1]
           rest = f"##{end[len(piece) :]}"
           shorter = levels[len(rest) - 2]
@@ -295,9 +306,17 @@ class PieceLearner:
     return dict(itertools.chain(*map(dict.items, levels)))
 
 
-def print_coverage(words: Mapping, vocab: Mapping, total, characters) -> None:
+def print_coverage(
+  words: Mapping[str, int],
+  vocab: Mapping[str, int],
+  total: int,
+  characters: int,
+) -> None:
+  """Prints the shares of `total` words and their `characters` that are [UNK].
+
+  `words` are those that were counted to the end: the others count as unknown.
+  """
   split = tokenization.WordpieceTokenizer(vocab).split_word
-  # Words that no longer are in the table count as unknown.
   known = {w: n for w, n in words.items() if split(w) != ["[UNK]"]}
   read = sum(len(word) * count for word, count in known.items())
   print(
