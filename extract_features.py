@@ -88,20 +88,24 @@ import tensorflow as tf
 from bert import heads
 from bert.cli import text_programs, vectors
 from bert.encoders import encoder_table
-from bert.inputs import text_inputs
+from bert.inputs import records, text_inputs
 
 
-def compute_vectors(
-  model, features, layers, pooling, normalize=False
+def forward(model, features, seed) -> list[tf.Tensor]:
+  """Computes the hidden states of all layers, each [B, S, H]."""
+  inputs = [features[name] for name in records.INPUT_NAMES]
+  output = model(*inputs, seed, return_hidden_states=True)
+  return output.hidden_states[1:]  # The first is the embedding.
+
+
+def make_vectors(
+  states, features, layers, pooling, normalize=False
 ) -> dict[str, tf.Tensor]:
-  """Computes the vectors of a batch in L layers, given by their numbers.
+  """Makes the vectors of a batch in L layers, given by their numbers.
 
-  `features` holds input_ids, input_mask and segment_ids, int32 [B, S]. Returns
-  vectors, float32 [B, S, L, H]; [B, L, H] if pooled.
+  `features` holds input_mask, int32 [B, S]. Returns vectors, float32
+  [B, S, L, H]; [B, L, H] if pooled.
   """
-  inputs = ("input_ids", "input_mask", "segment_ids")
-  output = model(*(features[n] for n in inputs), return_hidden_states=True)
-  states = output.hidden_states[1:]  # The first is the embedding.
   mask = features["input_mask"]
   chosen = [tf.cast(states[layer], tf.float32) for layer in layers]
   if pooling != "none":
@@ -150,14 +154,14 @@ class Extractor:
       lower_case=settings.lower_case,
     )
     self._is_pooled = settings.pooling != "none"
-    compute = functools.partial(
-      compute_vectors,
+    predict = functools.partial(
+      make_vectors,
       layers=self.layers,
       pooling=settings.pooling,
       normalize=settings.normalize,
     )
     of_tokens = not self._is_pooled
-    self._predict = self._model.make_predict(compute, of_tokens=of_tokens)
+    self._predict = self._model.make_predict(predict, forward, of_tokens)
 
   def extract(
     self,

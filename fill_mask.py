@@ -62,7 +62,7 @@ _WRITERS = {
 }
 
 
-def guess(model, features, row_bias, top_k) -> dict[str, tf.Tensor]:
+def guess(outputs, features, row_bias, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
   `features` are rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
@@ -70,9 +70,7 @@ def guess(model, features, row_bias, top_k) -> dict[str, tf.Tensor]:
   int32, and probabilities, float32, of the most likely tokens [B, top_k];
   log_prob, float32 [B], of the token that was there.
   """
-  names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-  output = model(*(features[name] for name in names))
-  logits = output.masked_lm_logits[:, 0] + row_bias
+  logits = outputs.masked_lm_logits[:, 0] + row_bias
   log_probs = tf.nn.log_softmax(logits)  # [B, V]
   best, ids = tf.math.top_k(log_probs, top_k)
   asked = tf.gather(log_probs, features["masked_lm_ids"][:, 0], batch_dims=1)

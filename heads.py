@@ -79,6 +79,18 @@ class HeadModel(keras.Model):
     return tf.function(lambda *tensors: self(*tensors), input_signature=specs)
 
 
+def forward(
+  model: HeadModel, features: dict[str, tf.Tensor], seed: tf.Tensor | None
+):
+  """Calls a model with its inputs: the `forward` of most tasks.
+
+  Args:
+    features: hold the inputs by their names, among others.
+    seed: int32 [2], of the dropout; None: no dropout.
+  """
+  return model(*(features[name] for name in model.input_names), seed)
+
+
 class MaskedLmTransform(compiled.Layer):
   """Dense, activation and layer normalisation: [B*P, H] to [B*P, E]."""
 

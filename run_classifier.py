@@ -110,16 +110,13 @@ def create_model(
   return model
 
 
-def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
-  """Computes the logits of a batch, float32 [B, L]; keeps the labels."""
-  names = ["input_ids", "input_mask", "segment_ids"]
-  logits = model(*(features[name] for name in names), seed)
+def predict(logits, features) -> dict[str, tf.Tensor]:
+  """Returns the logits of a batch, float32 [B, L], and the labels."""
   return {"logits": logits, "label_ids": features["label_ids"]}
 
 
-def loss_fn(model, features, seed, problem, class_weights):
-  """Sums the losses over a batch; see `training_plan.LossFn`."""
-  logits = predict(model, features, seed)["logits"]
+def loss(logits, features, problem, class_weights):
+  """Sums the losses over a batch; see `training_plan.Loss`."""
   kind = classification_problems.PROBLEMS[problem]
   losses, factors = kind.loss(logits, features["label_ids"], class_weights)
   # The weight is 0 if only a teacher teaches the example.
@@ -139,7 +136,7 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   counts = data.train.features.counts["label_sums"]
   weights = classification.weigh_classes(settings.class_weights, counts)
   problem, weights = data.features.problem, tf.constant(weights)
-  return functools.partial(loss_fn, problem=problem, class_weights=weights)
+  return functools.partial(loss, problem=problem, class_weights=weights)
 
 
 def open_data(
@@ -276,8 +273,10 @@ def fine_tune(
       classification_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict)
     if settings.do_train:
-      loss = make_loss(settings, data)
-      run.train(loss, lambda: evaluate(run, data.dev[0], task).metrics)
+      run.train(
+        make_loss(settings, data),
+        lambda: evaluate(run, data.dev[0], task).metrics,
+      )
     scores = write_evaluation(run, task) if settings.do_eval else None
     if settings.do_predict:
       write_predictions(run, task)

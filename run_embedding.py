@@ -170,7 +170,6 @@ from bert import heads, modeling
 from bert.cli import devices, fine_tuning, vectors
 from bert.inputs import feature_sets
 from bert.tasks import embedding_data
-from bert.training import batch_loss
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -193,7 +192,7 @@ def create_model(
   return heads.ClassifierModel(config, count, dtype, pooling=data.pooling)
 
 
-def encode(model, features, seed=None) -> tf.Tensor:
+def forward(model, features, seed) -> tf.Tensor:
   """Computes the vectors of a batch, float32 [B, T, H]."""
   names = ("input_ids", "input_mask", "segment_ids")
   _, texts, length = features["input_ids"].shape
@@ -203,10 +202,10 @@ def encode(model, features, seed=None) -> tf.Tensor:
   return tf.reshape(vectors, [-1, texts, vectors.shape[-1]])
 
 
-def predict(model, features) -> dict[str, tf.Tensor]:
-  """Computes vectors, float32 [B, T, H]; keeps numbers and text_ids."""
+def predict(vectors, features) -> dict[str, tf.Tensor]:
+  """Returns vectors, float32 [B, T, H], and numbers and text_ids."""
   kept = {name: features[name] for name in ("number", "text_ids")}
-  return {"vectors": encode(model, features), **kept}
+  return {"vectors": vectors, **kept}
 
 
 def contrast(vectors, text_ids, temperature) -> tf.Tensor:
@@ -249,13 +248,30 @@ def order(vectors, numbers, temperature) -> tf.Tensor:
   return tf.repeat(loss, tf.shape(cosines)[0])
 
 
-def make_loss(settings: EmbeddingSettings) -> batch_loss.BatchLoss:
-  """Returns the loss of the objective."""
+def loss(vectors, features, compare, feature, temperature):
+  """Sums the losses of a batch's vectors; see `training_plan.Loss`."""
+  losses = compare(vectors, features[feature], temperature)
+  weight = tf.cast(tf.shape(features[feature])[0], tf.float32)
+  return {"embedding_loss": (tf.reduce_sum(losses), weight)}
+
+
+def train(run: fine_tuning.Run) -> None:
+  """Trains by the loss of the objective."""
   compare, feature = contrast, "text_ids"
-  if settings.objective in ("scores", "labels"):
+  if run.settings.objective in ("scores", "labels"):
     compare, feature = order, "number"
-  compare = functools.partial(compare, temperature=settings.temperature)
-  return batch_loss.BatchLoss(encode, compare, feature)
+  run.train(
+    functools.partial(
+      loss,
+      compare=compare,
+      feature=feature,
+      temperature=run.settings.temperature,
+    ),
+    lambda: evaluate(run),
+    # So that every checkpoint has a classifier of its own vectors.
+    before_save=functools.partial(fit_head, run) if run.data.labels else None,
+    compares=(feature,),
+  )
 
 
 def find_set(
@@ -358,11 +374,9 @@ def main() -> None:
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       embedding_data.make_features(examples, run.local_folder)
-    run.make_model(create_model, predict)
+    run.make_model(create_model, predict, forward)
     if settings.do_train:
-      # So that every checkpoint has a classifier of its own vectors.
-      fit = functools.partial(fit_head, run) if data.labels else None
-      run.train(make_loss(settings), lambda: evaluate(run), before_save=fit)
+      train(run)
     if settings.do_eval:
       scores = evaluate(run)
       if run.is_chief:

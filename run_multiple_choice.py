@@ -63,21 +63,24 @@ def create_model(
   return heads.ClassifierModel(config, 1, dtype)
 
 
-def predict(model, features, seed=None) -> dict[str, tf.Tensor]:
-  """Scores the choices of a batch, float32 [B, C]; keeps mask and labels."""
+def forward(model, features, seed) -> tf.Tensor:
+  """Scores the choices of a batch, float32 [B, C]."""
   shape = tf.shape(features["input_ids"])
   names = ["input_ids", "input_mask", "segment_ids"]
   inputs = [tf.reshape(features[name], [-1, shape[2]]) for name in names]
   logits = tf.reshape(model(*inputs, seed), shape[:2])
   is_choice = tf.cast(features["choice_mask"], tf.float32)
-  logits += _NEVER * (1.0 - is_choice)
+  return logits + _NEVER * (1.0 - is_choice)
+
+
+def predict(logits, features) -> dict[str, tf.Tensor]:
+  """Returns the scores of choices, float32 [B, C], and mask and labels."""
   kept = {name: features[name] for name in ("choice_mask", "label_ids")}
   return {"logits": logits, **kept}
 
 
-def loss_fn(model, features, seed):
-  """Sums the losses over a batch; see `training_plan.LossFn`."""
-  logits = predict(model, features, seed)["logits"]
+def loss(logits, features):
+  """Sums the losses over a batch; see `training_plan.Loss`."""
   labels = features["label_ids"][:, 0]
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   weights = tf.ones_like(losses)
@@ -161,9 +164,9 @@ def main() -> None:
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       multiple_choice_data.make_features(examples, run.local_folder)
-    run.make_model(create_model, predict)
+    run.make_model(create_model, predict, forward)
     if settings.do_train:
-      run.train(loss_fn, lambda: evaluate(run))
+      run.train(loss, lambda: evaluate(run))
     if settings.do_eval:
       write_evaluation(run)
     if settings.do_predict:

@@ -19,23 +19,21 @@ from bert.cli import devices, model_folder, pretraining_run, pretraining_teacher
 from bert.tasks import loss_watch, pretraining_data
 
 
-def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
-  """Compares predictions with the truth, per masked token and example.
+def predict(outputs, features) -> dict[str, tf.Tensor]:
+  """Compares a `PretrainingOutput` with the truth, by masked token and example.
 
   Returns masked_lm_loss, masked_lm_correct and masked_lm_weights, float32 [B,
   P]; next_sentence_loss and next_sentence_correct, float32 [B]; the truth:
   masked_lm_ids, int32 [B, P], and next_sentence_labels, int32 [B], if any.
   """
-  inputs = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-  output = model(*(features[name] for name in inputs), seed)
   given = ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
   rows = {name: features[name] for name in given if name in features}
   rows["masked_lm_loss"], rows["masked_lm_correct"] = _compare_guesses(
-    output.masked_lm_logits, rows["masked_lm_ids"]
+    outputs.masked_lm_logits, rows["masked_lm_ids"]
   )
   if "next_sentence_labels" in rows:
     labels = rows["next_sentence_labels"][:, 0]
-    guesses = _compare_guesses(output.next_sentence_logits, labels)
+    guesses = _compare_guesses(outputs.next_sentence_logits, labels)
     rows["next_sentence_loss"], rows["next_sentence_correct"] = guesses
     rows["next_sentence_labels"] = labels
   return rows
@@ -47,9 +45,9 @@ def _compare_guesses(logits, labels):
   return losses, tf.cast(guesses == labels, tf.float32)
 
 
-def loss_fn(model, features, seed):
-  """Sums the losses of section 3.1 over a batch; see `training_plan.LossFn`."""
-  rows = compare(model, features, seed)
+def loss(outputs, features):
+  """Sums the losses of section 3.1 over a batch; see `training_plan.Loss`."""
+  rows = predict(outputs, features)
   weights = rows["masked_lm_weights"]
   tokens = tf.reduce_sum(weights)
   examples = tf.cast(tf.shape(weights)[0], tf.float32)
@@ -59,8 +57,8 @@ def loss_fn(model, features, seed):
     "masked_lm_accuracy": (correct, tokens),
   }
   if "next_sentence_loss" in rows:
-    loss, correct = rows["next_sentence_loss"], rows["next_sentence_correct"]
-    sums["next_sentence_loss"] = (tf.reduce_sum(loss), examples)
+    losses, correct = rows["next_sentence_loss"], rows["next_sentence_correct"]
+    sums["next_sentence_loss"] = (tf.reduce_sum(losses), examples)
     sums["next_sentence_accuracy"] = (tf.reduce_sum(correct), examples)
   return sums
 
@@ -93,10 +91,10 @@ def main() -> None:
   data = read_data(settings, config, *kind)
   with pretraining_run.open_run(settings, config, data, strategy) as run:
     with strategy.scope():
-      create_model, losses, teacher, lesson = pretraining_teacher.open(
-        settings, config, heads.PretrainingModel, loss_fn
+      create_model, losses, forward, teacher, lesson = pretraining_teacher.open(
+        settings, config, heads.PretrainingModel, loss
       )
-    run.make_model(create_model, compare, lesson)
+    run.make_model(create_model, predict, lesson)
     # Unused weights must not decay.
     if settings.teacher_only:
       run.model.heads.trainable = False
@@ -129,7 +127,7 @@ def main() -> None:
 
     if settings.do_train:
       watch = loss_watch.watch(labels, settings) if labels else None
-      run.train(losses, evaluate_at, watch, teacher)
+      run.train(losses, evaluate_at, watch, teacher, forward)
     if settings.do_eval:
       scores = evaluate_at(run.step)
       if run.is_chief:

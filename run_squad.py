@@ -37,29 +37,27 @@ def create_model(
   return heads.SpanModel(config, dtype)
 
 
-def compute_logits(model, features, settings, seed=None) -> heads.SpanOutput:
-  """Computes the logits of a batch, float32 [B, S]."""
-  names = ["input_ids", "input_mask", "segment_ids"]
-  logits = model(*(features[name] for name in names), seed)
+def exclude_padding(logits, features, settings) -> heads.SpanOutput:
+  """Lowers the logits of padding, float32 [B, S], if it may be no answer."""
   if settings.padding_competes:
     return logits
   padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
   return heads.SpanOutput(*(values + _NEVER * padding for values in logits))
 
 
-def predict(model, features, settings) -> dict[str, tf.Tensor]:
-  """Computes the logits of a batch, float32 [B, max_seq_length]."""
+def predict(logits, features, settings) -> dict[str, tf.Tensor]:
+  """Pads the logits of a batch, float32 [B, max_seq_length]."""
   missing = settings.max_seq_length - tf.shape(features["input_ids"])[1]
-  logits = compute_logits(model, features, settings)._asdict()
+  logits = exclude_padding(logits, features, settings)
   return {
     name: tf.pad(values, [[0, 0], [0, missing]], constant_values=_NEVER)
-    for name, values in logits.items()
+    for name, values in logits._asdict().items()
   }
 
 
-def loss_fn(model, features, seed, settings):
-  """Sums the means of start and end losses; see `training_plan.LossFn`."""
-  logits = compute_logits(model, features, settings, seed)
+def loss(logits, features, settings):
+  """Sums the means of start and end losses; see `training_plan.Loss`."""
+  logits = exclude_padding(logits, features, settings)
   places = features["start_positions"], features["end_positions"]
   losses = [
     tf.nn.sparse_softmax_cross_entropy_with_logits(place, values)
@@ -233,8 +231,9 @@ def main() -> None:
       squad_data.make_features(examples, run.local_folder)
     run.make_model(create_model, functools.partial(predict, settings=settings))
     if settings.do_train:
-      loss = functools.partial(loss_fn, settings=settings)
-      run.train(loss, lambda: evaluate(run))
+      run.train(
+        functools.partial(loss, settings=settings), lambda: evaluate(run)
+      )
     if settings.do_predict:
       write_predictions(run)
 

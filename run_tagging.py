@@ -83,17 +83,13 @@ def create_model(
   return heads.TaggerModel(config, len(data.labels), dtype)
 
 
-def compute_losses(
-  model, features, seed=None
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Compares the labels of a batch with the predictions.
+def compute_losses(logits, features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Compares the labels of a batch with the logits, float32 [B, S, L].
 
   Returns for each token, [B, S]: the likeliest label, int32, -1 where no word
   begins; the cross entropy in nats, float32, 0 where the true label is not
   known; and whether it is, int32.
   """
-  names = ["input_ids", "input_mask", "segment_ids"]
-  logits = model(*(features[name] for name in names), seed)  # [B, S, L]
   mask, labels = features["label_mask"], features["label_ids"]
   last = logits.shape[-1] - 1
   known = mask * tf.cast(labels <= last, tf.int32)
@@ -103,13 +99,13 @@ def compute_losses(
   return predicted, losses * tf.cast(known, tf.float32), known
 
 
-def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
+def predict(logits, features, max_seq_length: int) -> dict[str, tf.Tensor]:
   """Computes what `tagging_data.read_outputs` reads of a batch.
 
   It is `compute_losses`, predicted padded to [B, max_seq_length], the rest
   summed, [B].
   """
-  predicted, losses, known = compute_losses(model, features)
+  predicted, losses, known = compute_losses(logits, features)
   missing = max_seq_length - tf.shape(predicted)[1]
   return {
     "predicted": tf.pad(predicted, [[0, 0], [0, missing]], constant_values=-1),
@@ -118,18 +114,18 @@ def predict(model, features, max_seq_length: int) -> dict[str, tf.Tensor]:
   }
 
 
-def loss_fn(model, features, seed):
-  """Sums the losses over the words of a batch; see `training_plan.LossFn`."""
-  _, losses, known = compute_losses(model, features, seed)
+def loss(logits, features):
+  """Sums the losses over the words of a batch; see `training_plan.Loss`."""
+  _, losses, known = compute_losses(logits, features)
   weights = tf.cast(known, tf.float32)
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
 def make_loss(settings: TaggingSettings, data: fine_tuning.Data):
-  """Returns `loss_fn`; a ValueError if evaluations could choose no weights."""
+  """Returns `loss`; a ValueError if evaluations could choose no weights."""
   if settings.evaluates_in_training:
     tagging_data.check_metric(data.dev[0], data.metric)
-  return loss_fn
+  return loss
 
 
 def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:

@@ -47,7 +47,8 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   predictor = prediction.Predictor(
     tf.distribute.get_strategy(),
     model,
-    lambda model, batch: {"pooled": model(*(batch[n] for n in names))[1]},
+    lambda output, batch: {"pooled": output.pooled_output},
+    lambda model, batch, seed: model(*(batch[n] for n in names), seed),
   )
   batches = tf.data.Dataset.from_tensors({n: features[n] for n in names})
   batches = batches.repeat(REPEATS)

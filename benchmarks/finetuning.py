@@ -212,14 +212,14 @@ def make_our_training(
   distribute = functools.partial(
     loop._distribute, strategy, source, plan, first
   )
-  loss_fn = functools.partial(
-    run_classifier.loss_fn,
+  loss = functools.partial(
+    run_classifier.loss,
     problem=split.settings.problem,
     class_weights=tf.ones([split.settings.num_outputs]),
   )
   train_steps = loop._make_train_steps(
     strategy,
-    training_plan.TrainingTask(model, optimizer, loss_fn, source, plan),
+    training_plan.TrainingTask(model, optimizer, loss, source, plan),
     loop._make_global_step(strategy),
     distribute()[1],
   )

@@ -112,15 +112,15 @@ def make_step(workload: Workload) -> contest.Turn:
   features = make_features(workload, config.vocab_size)
   batches = tf.data.Dataset.from_tensors(features).repeat()
   strategy = tf.distribute.get_strategy()
-  loss_fn = functools.partial(
-    run_classifier.loss_fn,
+  loss = functools.partial(
+    run_classifier.loss,
     problem="single_label",
     class_weights=tf.ones([2]),
   )
   plan = training_plan.TrainingPlan("", 1000, workload.batch_size)
   train_steps = loop._make_train_steps(
     strategy,
-    training_plan.TrainingTask(model, optimizer, loss_fn, None, plan),
+    training_plan.TrainingTask(model, optimizer, loss, None, plan),
     loop._make_global_step(strategy),
     batches.element_spec,
   )

@@ -70,10 +70,10 @@ LENGTH_MULTIPLE = 16
 class TimedRun(fine_tuning.Run):
   """A run of ours that writes how long its training took."""
 
-  def train(self, loss_fn, evaluate):
+  def train(self, loss, evaluate):
     busy, own = contest.busy_seconds(), contest.own_seconds()
     start = time.perf_counter()
-    self.run_training(loss_fn, evaluate)
+    self.run_training(loss, evaluate)
     seconds = time.perf_counter() - start
     own = contest.own_seconds() - own
     others = contest.busy_seconds() - busy - own
@@ -82,28 +82,37 @@ class TimedRun(fine_tuning.Run):
     timing["core_seconds"] = own
     pathlib.Path(self.folder, "timing.json").write_text(json.dumps(timing))
 
-  def run_training(self, loss_fn, evaluate):
-    super().train(loss_fn, evaluate)
+  def run_training(self, loss, evaluate):
+    super().train(loss, evaluate)
 
 
 class PeerPredictor(prediction.Predictor):
-  """Applies a program's function of a model to Hugging Face's."""
+  """Applies a program's functions to Hugging Face's model."""
 
-  def __init__(self, model, predict, precision):
-    self._peer, self._predict = model, predict
-    self._precision = precision
+  def __init__(self, model, predict, forward):
+    self._peer, self._predict, self._forward = model, predict, forward
 
   def iterate(self, batches, total=0):
-    self._peer.eval()
     for features in batches:
-      results = self._predict(self._compute_logits, features)
+      outputs = self._forward(self._peer, features, None)
+      results = self._predict(outputs, features)
       yield {name: value.numpy() for name, value in results.items()}
 
-  def _compute_logits(self, input_ids, input_mask, segment_ids, seed=None):
+
+class PeerModel:
+  """Hugging Face's model, called like ours to predict."""
+
+  input_names = heads.HeadModel.input_names
+
+  def __init__(self, model, precision):
+    self._peer, self._precision = model, precision
+
+  def __call__(self, input_ids, input_mask, segment_ids, seed=None):
     """Computes what our model returns."""
     import tensorflow as tf
     import torch
 
+    self._peer.eval()
     inputs = input_ids, input_mask, segment_ids
     inputs = [torch.from_numpy(value.numpy()).long() for value in inputs]
     if type(self._peer).__name__.endswith("MultipleChoice"):
@@ -119,7 +128,7 @@ class PeerPredictor(prediction.Predictor):
 class PeerRun(TimedRun):
   """A run whose model and training are Hugging Face's."""
 
-  def make_model(self, create_model, predict):
+  def make_model(self, create_model, predict, forward=heads.forward):
     import torch
 
     torch.set_num_threads(os.cpu_count())
@@ -128,12 +137,13 @@ class PeerRun(TimedRun):
     is_span = problem == "question_answering"
     num_labels = 2 if is_span else max(1, len(self.data.labels))
     self.model = load_peer(self.settings.model, problem, num_labels)
-    self.predictor = PeerPredictor(self.model, predict, self.settings.precision)
+    peer = PeerModel(self.model, self.settings.precision)
+    self.predictor = PeerPredictor(peer, predict, forward)
 
   def identify_weights(self):
     return contest.PEER  # This run alone reads its thresholds.
 
-  def run_training(self, loss_fn, evaluate):
+  def run_training(self, loss, evaluate):
     settings, model = self.settings, self.model
     rows = self.data.train.rows_per_epoch
     plan = fine_tuning.make_plan(settings, rows / settings.train_batch_size)

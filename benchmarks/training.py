@@ -186,7 +186,7 @@ def make_ours(workload: Workload, precision: str) -> Step:
   train_steps = loop._make_train_steps(
     strategy,
     training_plan.TrainingTask(
-      model, optimizer, run_pretraining.loss_fn, None, plan
+      model, optimizer, run_pretraining.loss, None, plan
     ),
     loop._make_global_step(strategy),
     batches.element_spec,

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -103,18 +102,6 @@ def test_the_originals_file(tmp_path):
   )
 
 
-class FakeModel:
-  """Returns the same hidden states whatever it is given."""
-
-  def __init__(self, *states):
-    self.states = [tf.constant(state, tf.float32) for state in states]
-
-  def __call__(self, *inputs, return_hidden_states):
-    assert return_hidden_states
-    embedding = tf.zeros_like(self.states[0])
-    return types.SimpleNamespace(hidden_states=(embedding, *self.states))
-
-
 STATES = [[[-1, -2], [-3, -4], [9, 9]], [[-1, -5], [-2, 1], [0, 0]]]
 
 
@@ -129,10 +116,9 @@ STATES = [[[-1, -2], [-3, -4], [9, 9]], [[-1, -5], [-2, 1], [0, 0]]]
   ],
 )
 def test_pooling(pooling, expected):
-  model = FakeModel([[[7, 7], [7, 7], [7, 7]]] * 2, STATES)
+  states = [[[[7, 7], [7, 7], [7, 7]]] * 2, STATES]
   features = {"input_mask": tf.constant([[1, 1, 0], [1, 1, 1]])}
-  features["input_ids"] = features["segment_ids"] = features["input_mask"]
-  result = extract_features.compute_vectors(model, features, [-1], pooling)
+  result = extract_features.make_vectors(states, features, [-1], pooling)
   [vectors] = np.moveaxis(result["vectors"], -2, 0)
   np.testing.assert_allclose(vectors, expected, rtol=1e-6)
 

@@ -93,7 +93,7 @@ def test_training_steps(name, tmp_path):
     str(tmp_path), steps, train_batch_size=1, iterations_per_loop=1
   )
   task = training_plan.TrainingTask(
-    model, optimizer, run_pretraining.loss_fn, source, plan
+    model, optimizer, run_pretraining.loss, source, plan
   )
   loop.train(tf.distribute.get_strategy(), {"": task}, plan)
   points = reporting.read_curves(str(tmp_path))

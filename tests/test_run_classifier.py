@@ -572,13 +572,10 @@ def test_only_the_ratios_of_class_weights_count(problem):
   """Two examples, whose labels have the weights 1 and 3, or 2 and 6."""
   logits = np.float32([[2.0, 0.0], [1.0, -1.0]])
   labels = [[1, 0], [1, 1]] if problem == "multi_label" else [[0], [1]]
-  features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"))
-  features |= {"label_ids": np.array(labels), "is_real_example": np.ones(2)}
+  features = {"label_ids": np.array(labels), "is_real_example": np.ones(2)}
 
   def loss(*weights):
-    losses = run_classifier.loss_fn(
-      lambda *inputs: logits, features, None, problem, np.float32(weights)
-    )
+    losses = run_classifier.loss(logits, features, problem, np.float32(weights))
     total, weight = losses["classification_loss"]
     return float(total / weight)
 

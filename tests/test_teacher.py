@@ -340,10 +340,9 @@ def test_a_text_cnn_learns_from_a_bert_without_labels(pooling, tmp_path):
 def test_rows_without_a_label_have_no_share_in_the_loss_of_the_task():
   logits = tf.constant([[0.0, np.log(3.0)], [0.0, 7.0]], tf.float32)
   features = {"label_ids": tf.constant([[1], [0]])}
-  features |= dict.fromkeys(["input_ids", "input_mask", "segment_ids"], 0)
   features["is_real_example"] = tf.constant([1, 0])
-  losses = run_classifier.loss_fn(
-    lambda *_: logits, features, None, "single_label", tf.constant([5.0, 2.0])
+  losses = run_classifier.loss(
+    logits, features, "single_label", tf.constant([5.0, 2.0])
   )
   found = [float(x) for x in losses["classification_loss"]]
   assert found == pytest.approx([2 * -np.log(0.75), 2.0])

@@ -229,10 +229,10 @@ def draw_rows(problem):
 
 
 def classifies(problem, num_labels):
-  loss_fn = functools.partial(
-    run_classifier.loss_fn, problem=problem, class_weights=tf.ones(num_labels)
+  loss = functools.partial(
+    run_classifier.loss, problem=problem, class_weights=tf.ones(num_labels)
   )
-  return "classifier", heads.ClassifierModel, loss_fn, num_labels
+  return "classifier", heads.ClassifierModel, loss, num_labels
 
 
 # The head's name and class, the loss of the program that trains it, the labels.
@@ -240,12 +240,12 @@ TRAININGS = {
   "single_label": classifies("single_label", LABELS),
   "multi_label": classifies("multi_label", LABELS),
   "regression": classifies("regression", 1),
-  "tagging": ("tagging", heads.TaggerModel, run_tagging.loss_fn, LABELS),
+  "tagging": ("tagging", heads.TaggerModel, run_tagging.loss, LABELS),
   "question_answering": (
     "question_answering",
     lambda config, num_labels, dropout_rate: heads.SpanModel(config),
     functools.partial(
-      run_squad.loss_fn, settings=types.SimpleNamespace(padding_competes=True)
+      run_squad.loss, settings=types.SimpleNamespace(padding_competes=True)
     ),
     2,
   ),
@@ -263,7 +263,7 @@ def test_training_is_that_of_transformers(problem, tmp_path, monkeypatch):
   timed_program = importlib.import_module("timed_program")
   # The original's norm takes a repeated word's gradients one by one.
   monkeypatch.setattr(optimization, "CLIP_NORM", 1e9)
-  head, make_model, loss_fn, num_labels = TRAININGS[problem]
+  head, make_model, loss, num_labels = TRAININGS[problem]
   # Their texts are padded to 16 tokens.
   sizes = SIZES | tiny.NO_DROPOUT | {"max_position_embeddings": 16}
   config = modeling.BertConfig(**sizes)
@@ -292,7 +292,7 @@ def test_training_is_that_of_transformers(problem, tmp_path, monkeypatch):
     str(tmp_path / "run"), STEPS, size, iterations_per_loop=1
   )
   source = tiny_training.make_input(rows)
-  task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)
+  task = training_plan.TrainingTask(model, optimizer, loss, source, plan)
   loop.train(tf.distribute.get_strategy(), {"": task}, plan)
   points = reporting.read_curves(plan.output_dir, STEPS)
   ours = [point["loss"] for point in points]

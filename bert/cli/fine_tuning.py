@@ -5,7 +5,7 @@ with fine_tuning.open_run(settings, data, strategy) as run:
   for examples in data.sets:
     make_features(examples, run.local_folder)
   run.make_model(create_model, predict)
-  run.train(loss_fn, lambda: evaluate(run, data))
+  run.train(loss, lambda: evaluate(run, data))
   write_predictions(run, data)
 """
 
@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import optimization
+from bert import heads, optimization
 from bert.cli import (
   devices,
   model_folder,
@@ -34,7 +34,7 @@ from bert.cli import (
 )
 from bert.data import files
 from bert.inputs import batch_order, feature_sets
-from bert.training import same_run, training_plan
+from bert.training import prediction, same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
@@ -186,6 +186,7 @@ class Run(training_run.TrainingRun):
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
+  forward: prediction.Forward = heads.forward
   score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
@@ -200,7 +201,8 @@ class Run(training_run.TrainingRun):
   def make_model(
     self,
     create_model: Callable[..., keras.Model],
-    predict: Callable[..., dict[str, tf.Tensor]],
+    predict: prediction.Predict,
+    forward: prediction.Forward = heads.forward,
   ) -> None:
     """Makes the model, loads its weights, and records the run in its folder.
 
@@ -208,8 +210,12 @@ class Run(training_run.TrainingRun):
     `create_model` takes config, data and a Keras dtype policy.
     """
     settings, data = self.settings, self.data
-    dtype, self.create_model = settings.compute_dtype, create_model
-    self.use_model(lambda: create_model(self.config, data, dtype), predict)
+    self.create_model, self.forward = create_model, forward
+    self.use_model(
+      lambda: create_model(self.config, data, settings.compute_dtype),
+      predict,
+      forward,
+    )
     self.step = output_folder.load_trained_weights(settings, self.model)
     if self.is_chief:
       self.write_model_files(data.labels)
@@ -247,19 +253,24 @@ class Run(training_run.TrainingRun):
 
   def train(
     self,
-    loss_fn: training_plan.LossFn,
+    loss: training_plan.Loss,
     evaluate: Callable[[], Mapping[str, float]],
     before_save: Callable[[], None] | None = None,
+    compares: Sequence[str] = (),
   ) -> None:
-    """Trains or resumes, see `training_run.train`; `evaluate` scores."""
+    """Trains or resumes, see `training_run.train`; `evaluate` scores.
+
+    `before_save` and `compares`: see `training_plan`.
+    """
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
     plan = make_plan(self.settings, steps_per_epoch)
     plan = dataclasses.replace(plan, before_save=before_save)
+    task = self.make_task(loss, plan, steps_per_epoch)
     self.step, self.score = training_run.train(
       self.settings,
       self.strategy,
-      {"": self.make_task(loss_fn, plan, steps_per_epoch)},
+      {"": task._replace(compares=compares)},
       plan,
       lambda step: name_for_evaluation(evaluate()),
       self.data.metric,
@@ -267,7 +278,7 @@ class Run(training_run.TrainingRun):
 
   def make_task(
     self,
-    loss_fn: training_plan.LossFn,
+    loss: training_plan.Loss,
     plan: training_plan.TrainingPlan,
     steps_per_epoch: float,
     source: Any = None,
@@ -288,14 +299,14 @@ class Run(training_run.TrainingRun):
       )
     if source is None:
       if settings.teacher:
-        loss_fn = teaching.teach(self, loss_fn)
+        loss = teaching.teach(self, loss)
       source = self.data.train.training_input(
         self.parser(self.data.train),
         plan.train_batch_size,
         settings.seed,
       )
     return training_plan.TrainingTask(
-      self.model, optimizer, loss_fn, source, plan
+      self.model, optimizer, loss, source, plan, self.forward
     )
 
   def write_eval_results(

@@ -2,7 +2,7 @@
 
 with pretraining_run.open_run(settings, config, data, strategy) as run:
   run.make_model(create_model, predict)
-  run.train(loss_fn, evaluate)
+  run.train(loss, evaluate)
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +17,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert import modeling, optimization
+from bert import heads, modeling, optimization
 from bert.cli import output_folder, pretraining, program, training_run
 from bert.inputs import records
 from bert.tasks import loss_watch, pretraining_data
-from bert.training import loop, reporting, same_run, training_plan
+from bert.training import (
+  loop,
+  prediction,
+  reporting,
+  same_run,
+  training_plan,
+)
 from bert.weights import checkpoints
 
 # The updates of pre-training depend on these. A resumed run must have the same
@@ -49,7 +55,7 @@ class Run(training_run.TrainingRun):
   def make_model(
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
-    predict: Callable[..., dict[str, tf.Tensor]],
+    predict: prediction.Predict,
     lesson: Any = None,
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
@@ -93,10 +99,11 @@ class Run(training_run.TrainingRun):
 
   def train(
     self,
-    loss_fn: training_plan.LossFn,
+    loss: training_plan.Loss,
     evaluate: Callable[[int], Mapping[str, float]],
     watch: Any = None,
     teacher: keras.Layer | None = None,
+    forward: prediction.Forward = heads.forward,
   ) -> None:
     """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
     settings, num_steps = self.settings, self.settings.num_train_steps
@@ -116,7 +123,13 @@ class Run(training_run.TrainingRun):
       settings, settings.num_train_steps, phase=self.phase, watch=watch
     )
     task = training_plan.TrainingTask(
-      self.model, optimizer, loss_fn, self.data.source, plan, teacher
+      self.model,
+      optimizer,
+      loss,
+      self.data.source,
+      plan,
+      forward,
+      teacher=teacher,
     )
     self.step, signal = loop.train(self.strategy, {"": task}, plan, evaluate)
     self.data.check_unchanged()

@@ -9,7 +9,7 @@ from bert import heads, modeling
 from bert.cli import model_folder, pretraining
 from bert.data import hub
 from bert.tasks import relations
-from bert.training import same_run, training_plan
+from bert.training import prediction, same_run, training_plan
 from bert.vocabularies import vocabulary_table
 
 
@@ -17,24 +17,28 @@ def open(
   settings: pretraining.PretrainingSettings,
   config: modeling.EncoderConfig,
   create_model: Callable[..., heads.PretrainingModel],
-  loss_fn: training_plan.LossFn,
+  loss: training_plan.Loss,
 ) -> tuple[
-  Callable[..., heads.PretrainingModel], training_plan.LossFn, Any, Any
+  Callable[..., heads.PretrainingModel],
+  training_plan.Loss,
+  prediction.Forward,
+  Any,
+  Any,
 ]:
   """Loads --teacher, if a training has one.
 
-  Returns what makes the model, its losses, the teacher, and what a resumed run
-  must have the same; without one the two that are given, and None twice. A
-  ValueError says that it cannot be loaded or compared, or that flags contradict
-  each other.
+  Returns what makes the model, its losses, its forward pass, the teacher, and
+  what a resumed run must have the same; without one the two that are given, the
+  usual pass, and None twice. A ValueError says that it cannot be loaded or
+  compared, or that flags contradict each other.
   """
   if not settings.teacher:
-    return create_model, loss_fn, None, None
+    return create_model, loss, heads.forward, None, None
   alone, with_vectors = settings.teacher_only, settings.teacher_vectors
   if alone and (settings.do_eval or settings.eval_every_steps):
     raise ValueError("--teacher_only=true: it guesses no words to evaluate")
   if not settings.do_train:
-    return create_model, loss_fn, None, None
+    return create_model, loss, heads.forward, None, None
 
   path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
   folder = model_folder.open(path)
@@ -66,7 +70,8 @@ def open(
   )
   return (
     create_model,
-    relations.add_teacher(None if alone else loss_fn, teacher, num_heads),
+    relations.add_teacher(None if alone else loss, num_heads),
+    relations.make_forward(teacher, guesses_words=not alone),
     teacher,
     [digest, f"{num_heads} heads", f"{alone=}", f"{with_vectors=}"],
   )

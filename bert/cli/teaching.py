@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from bert.cli import model_folder
 from bert.data import files, label_files, record_writer
-from bert.inputs import feature_files, records, training_input
+from bert.inputs import feature_files, training_input
 from bert.tasks import distillation
-from bert.training import prediction, same_run
+from bert.training import prediction, same_run, training_plan
 from bert.weights import checkpoints
 
 # What shapes the rows, and what the outputs mean.
@@ -59,7 +59,7 @@ def _read_settings(folder: str) -> dict[str, Any]:
   return {name: value for name, (value, _) in recorded}
 
 
-def teach(run: Any, loss_fn: Any) -> Any:
+def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
   """Adds the teacher of a `fine_tuning.Run` to its rows, and to a loss."""
   settings, train, counts = run.settings, run.data.train, {}
   source = {**train.source, "teacher": run.record.training["teacher"]}
@@ -74,7 +74,7 @@ def teach(run: Any, loss_fn: Any) -> Any:
   others = {**train.layout.others, distillation.FEATURE: feature}
   train.layout = train.layout._replace(others=others)
   return distillation.add_teacher(
-    loss_fn,
+    loss,
     settings.distillation_alpha,
     run.data.model_settings["problem"],
     settings.distillation_temperature,
@@ -92,8 +92,7 @@ def _make_rows(run, counts) -> Iterator[feature_files.Row]:
   variables = checkpoints.model_variables(model)
   checkpoints.restore(model_folder.find_weights(folder), variables)
 
-  def predict(model, batch):
-    outputs = model(*(batch[name] for name in records.INPUT_NAMES))
+  def predict(outputs, batch):
     logits = distillation.as_logits(outputs)
     if logits.shape.rank == 3:
       missing = run.settings.max_seq_length - tf.shape(logits)[1]

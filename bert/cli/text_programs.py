@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert import tokenization
+from bert import heads, tokenization
 from bert.cli import devices, model_folder, program, shared_flags
 from bert.data import file_search, progress, text_files
 from bert.inputs import batch_order, text_inputs
@@ -28,14 +28,17 @@ class TextModel(NamedTuple):
   settings: shared_flags.InferenceSettings
 
   def make_predict(
-    self, compute: Callable[..., dict[str, tf.Tensor]], of_tokens: bool = False
+    self,
+    predict: prediction.Predict,
+    forward: prediction.Forward = heads.forward,
+    of_tokens: bool = False,
   ) -> text_inputs.Predict:
-    """Makes a `text_inputs.predict` of compute(model, batch) for rows alone."""
+    """Makes a `text_inputs.predict` that takes rows alone."""
     length = self.settings.max_seq_length
     is_static = devices.uses_fixed_shapes(self.settings)
     return functools.partial(
       text_inputs.predict,
-      prediction.Predictor(self.strategy, self.model, compute),
+      prediction.Predictor(self.strategy, self.model, predict, forward),
       lambda lengths: batch_order.make_batches(
         lengths, self.settings.batch_size, length, is_static
       ),

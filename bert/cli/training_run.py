@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import modeling
+from bert import heads, modeling
 from bert.cli import run_report, shared_flags
 from bert.data import files, label_files, text_vectors
 from bert.training import (
@@ -79,13 +79,18 @@ class TrainingRun:
     print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
 
   def use_model(
-    self, create_model: Callable[[], keras.Model], predict: Callable[..., Any]
+    self,
+    create_model: Callable[[], keras.Model],
+    predict: prediction.Predict,
+    forward: prediction.Forward = heads.forward,
   ) -> None:
     """Makes the model, with random weights, and its predictor."""
     keras.utils.set_random_seed(self.settings.seed % 2**32)
     with self.strategy.scope():
       self.model = create_model()
-    self.predictor = prediction.Predictor(self.strategy, self.model, predict)
+    self.predictor = prediction.Predictor(
+      self.strategy, self.model, predict, forward
+    )
 
   def add_section(
     self, title: str, describe: Callable[..., str], *values: Any

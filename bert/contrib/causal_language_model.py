@@ -12,7 +12,7 @@ from bert import heads
 from bert.cli import fine_tuning, model_folder, shared_flags
 from bert.contrib import shared_tasks
 from bert.data import files, record_writer
-from bert.inputs import feature_files, feature_sets, held_out
+from bert.inputs import feature_files, feature_sets, held_out, records
 
 _METRICS = ("accuracy", "loss", "perplexity")
 
@@ -64,8 +64,9 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     open_data=open_data,
     make_features=make_features,
     create_model=create_model,
-    predict=compare,
-    make_loss=lambda run: loss_fn,
+    forward=forward,
+    predict=predict,
+    make_loss=lambda run: loss,
     evaluate=evaluate,
     write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
   )
@@ -109,17 +110,21 @@ def create_model(config, data, dtype) -> heads.PretrainingModel:
   return model
 
 
-def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
+def forward(model, features, seed) -> tf.Tensor:
+  """Guesses each token from those before it: logits, float32 [B, S - 1, V]."""
+  ids, mask, segments = (features[name] for name in records.INPUT_NAMES)
+  before = tf.zeros_like(ids[:, 1:]) + tf.range(tf.shape(ids)[1] - 1)
+  return model(ids, mask, segments, before, seed).masked_lm_logits
+
+
+def predict(logits, features) -> dict[str, tf.Tensor]:
   """Compares each token with the prediction from those before it.
 
   Returns losses, in nats, correct and tokens, all float32 [B], sums over the
   tokens of a row after [CLS].
   """
-  names = ("input_ids", "input_mask", "segment_ids")
-  ids, mask, segments = (features[name] for name in names)
-  before = tf.zeros_like(ids[:, 1:]) + tf.range(tf.shape(ids)[1] - 1)
-  logits = model(ids, mask, segments, before, seed).masked_lm_logits
-  following, weights = ids[:, 1:], tf.cast(mask[:, 1:], tf.float32)
+  following = features["input_ids"][:, 1:]
+  weights = tf.cast(features["input_mask"][:, 1:], tf.float32)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(following, logits)
   correct = tf.cast(tf.argmax(logits, -1, tf.int32) == following, tf.float32)
   return {
@@ -129,9 +134,9 @@ def compare(model, features, seed=None) -> dict[str, tf.Tensor]:
   }
 
 
-def loss_fn(model, features, seed):
-  """Sums the losses over a batch; see `training_plan.LossFn`."""
-  rows = compare(model, features, seed)
+def loss(logits, features):
+  """Sums the losses over a batch; see `training_plan.Loss`."""
+  rows = predict(logits, features)
   sums = {name: tf.reduce_sum(values) for name, values in rows.items()}
   return {
     "causal_lm_loss": (sums["losses"], sums["tokens"]),
@@ -140,16 +145,16 @@ def loss_fn(model, features, seed):
 
 
 def score(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
-  """Makes scores of the results of `compare`.
+  """Makes scores of the results of `predict`.
 
   >>> rows = {"losses": [2.0, 1.0], "correct": [1, 1], "tokens": [1, 2]}
   >>> score(rows)["loss"]
   1.0
   """
   sums = {k: float(np.sum(v, dtype=np.float64)) for k, v in rows.items()}
-  loss = sums["losses"] / sums["tokens"]
+  mean = sums["losses"] / sums["tokens"]
   return {
     "accuracy": sums["correct"] / sums["tokens"],
-    "loss": loss,
-    "perplexity": math.exp(min(loss, 700.0)),
+    "loss": mean,
+    "perplexity": math.exp(min(mean, 700.0)),
   }

@@ -75,8 +75,8 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     create_model=lambda config, data, dtype: heads.PretrainingModel(
       config, dtype
     ),
-    predict=run_pretraining.compare,
-    make_loss=lambda run: run_pretraining.loss_fn,
+    predict=run_pretraining.predict,
+    make_loss=lambda run: run_pretraining.loss,
     evaluate=evaluate,
     write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
     source=lambda run: run.data.train.found.source,

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert import run_classifier, run_multiple_choice, run_squad, run_tagging
+from bert import (
+  heads,
+  run_classifier,
+  run_multiple_choice,
+  run_squad,
+  run_tagging,
+)
 from bert.cli import classifier_tasks, fine_tuning, model_folder
 from bert.tasks import (
   classification_data,
@@ -15,7 +21,7 @@ from bert.tasks import (
   squad_data,
   tagging_data,
 )
-from bert.training import training_plan
+from bert.training import prediction, training_plan
 
 
 class SharedTask(NamedTuple):
@@ -25,14 +31,15 @@ class SharedTask(NamedTuple):
   open_data: Callable[[], fine_tuning.Data]
   make_features: Callable[[Any, str], Any]
   create_model: Callable[..., Any]  # As `predict`: see `Run.make_model`.
-  predict: Callable[..., dict[str, tf.Tensor]]
-  make_loss: Callable[[fine_tuning.Run], training_plan.LossFn]
+  predict: prediction.Predict
+  make_loss: Callable[[fine_tuning.Run], training_plan.Loss]
   evaluate: Callable[[fine_tuning.Run], Mapping[str, float]]  # Scores by name.
   write_evaluation: Callable[[fine_tuning.Run], Any] | None = None
   write_predictions: Callable[[fine_tuning.Run], Any] | None = None
   max_score: float = 1.0  # SQuAD's scores are percentages.
   # The `TrainingInput`, if that is no feature file.
   source: Callable[[fine_tuning.Run], Any] | None = None
+  forward: prediction.Forward = heads.forward
 
   @contextlib.contextmanager
   def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:
@@ -41,7 +48,7 @@ class SharedTask(NamedTuple):
     with fine_tuning.open_run(self.settings, data, strategy) as run:
       for examples in data.sets:
         self.make_features(examples, run.local_folder)
-      run.make_model(self.create_model, self.predict)
+      run.make_model(self.create_model, self.predict, self.forward)
       yield run
 
   def finish(self, run: fine_tuning.Run) -> None:
@@ -110,8 +117,9 @@ def prepare_multiple_choice(
     open_data=functools.partial(run_multiple_choice.open_data, settings, paths),
     make_features=multiple_choice_data.make_features,
     create_model=run_multiple_choice.create_model,
+    forward=run_multiple_choice.forward,
     predict=run_multiple_choice.predict,
-    make_loss=lambda run: run_multiple_choice.loss_fn,
+    make_loss=lambda run: run_multiple_choice.loss,
     evaluate=run_multiple_choice.evaluate,
     write_evaluation=run_multiple_choice.write_evaluation,
     write_predictions=run_multiple_choice.write_predictions,
@@ -122,14 +130,14 @@ def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   """Checks the flags of questions and answers."""
   settings = run_squad.check(settings)
   run_squad.check_no_answer(settings, model_folder.read_config(settings))
-  loss_fn = functools.partial(run_squad.loss_fn, settings=settings)
+  loss = functools.partial(run_squad.loss, settings=settings)
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_squad.open_data, settings),
     make_features=squad_data.make_features,
     create_model=run_squad.create_model,
     predict=functools.partial(run_squad.predict, settings=settings),
-    make_loss=lambda run: loss_fn,
+    make_loss=lambda run: loss,
     evaluate=run_squad.evaluate,
     write_predictions=run_squad.write_predictions,
     max_score=100.0,

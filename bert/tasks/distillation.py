@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.inputs import records, training_input
+from bert.inputs import training_input
+from bert.training import training_plan
 
 Features = training_input.Features
 FEATURE = "teacher_logits"  # Its S may be longer, by padding.
@@ -63,15 +64,18 @@ def soft_loss(
   return total, tf.reduce_sum(weights)
 
 
-def add_teacher(loss_fn: Any, alpha: float, problem: str, temperature: float):
-  """Returns a `training_plan.LossFn`: alpha times a task's, and `soft_loss`."""
+def add_teacher(
+  loss: training_plan.Loss, alpha: float, problem: str, temperature: float
+) -> training_plan.Loss:
+  """Wraps the loss of a task: alpha times it, and the rest `soft_loss`."""
 
-  def compute(model, features, seed):
-    outputs = model(*(features[name] for name in records.INPUT_NAMES), seed)
-    losses = loss_fn(lambda *_: outputs, features, seed)
-    losses = {name: (alpha * x, weight) for name, (x, weight) in losses.items()}
+  def wrapped(outputs, features):
+    losses = {
+      name: (alpha * total, weight)
+      for name, (total, weight) in loss(outputs, features).items()
+    }
     student = as_logits(outputs)
     total, weight = soft_loss(problem, student, features, temperature)
     return {**losses, "distillation_loss": ((1 - alpha) * total, weight)}
 
-  return compute
+  return wrapped

@@ -9,14 +9,14 @@ heads, into which Q, K and V are split anew.
 
 from collections.abc import Sequence
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from bert import heads, modeling
 from bert.inputs import records
-from bert.training import training_plan
+from bert.training import prediction, training_plan
 
 
 class VectorModel(heads.PretrainingModel):
@@ -101,33 +101,60 @@ def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
   return [layer(states[-2]) for layer in layers]
 
 
-def add_teacher(
-  loss_fn: training_plan.LossFn | None,
-  teacher: modeling.BertModel,
-  num_heads: int,
-) -> training_plan.LossFn:
-  """Adds the losses of a teacher to those of pre-training, None for no others.
+class TaughtOutput(NamedTuple):
+  """What a model and its teacher return of the same tokens."""
 
-  A `VectorModel` learns its vectors as well.
-  """
+  guesses: heads.PretrainingOutput | None  # None: words are not masked.
+  # Queries, keys and values of the teacher and of the model, each [B, S, H].
+  relations: tuple[list[tf.Tensor], list[tf.Tensor]]
+  states: tuple[tf.Tensor, tf.Tensor]  # The last of both, [B, S, H].
+  projection: tf.Tensor | None  # Of a `VectorModel`.
 
-  def compute(model, features, seed):
+
+def make_forward(
+  teacher: modeling.BertModel, guesses_words: bool
+) -> prediction.Forward:
+  """Builds the forward pass of a model and of its teacher."""
+
+  def forward(model, features, seed):
     inputs = [features[name] for name in records.INPUT_NAMES]
-    mask = features["input_mask"]
     ours = model.bert(*inputs, seed, return_hidden_states=True)
     theirs = teacher(*inputs, return_hidden_states=True)
-    losses, count = {}, tf.cast(tf.shape(mask)[0], tf.float32)
-    if loss_fn:
-      # The encoder has run; the fourth argument is the masked positions.
-      losses = loss_fn(lambda *x: model.guess(ours, x[3]), features, seed)
-    wanted = project_last(teacher, theirs.hidden_states)
-    found = project_last(model.bert, ours.hidden_states)
-    total = tf.reduce_sum(relation_loss(wanted, found, mask, num_heads))
-    losses["relation_loss"] = total, count
+    guesses = projection = None
+    if guesses_words:
+      guesses = model.guess(ours, features["masked_lm_positions"])
     if isinstance(model, VectorModel):
-      outputs = theirs.sequence_output, ours.sequence_output
-      total = tf.reduce_sum(vector_loss(*outputs, mask, model.projection.value))
-      losses["vector_loss"] = total, count
+      projection = model.projection.value
+    return TaughtOutput(
+      guesses,
+      (
+        project_last(teacher, theirs.hidden_states),
+        project_last(model.bert, ours.hidden_states),
+      ),
+      (theirs.sequence_output, ours.sequence_output),
+      projection,
+    )
+
+  return forward
+
+
+def add_teacher(
+  loss: training_plan.Loss | None, num_heads: int
+) -> training_plan.Loss:
+  """Adds those of a teacher to the losses of guessing words, None for none.
+
+  The losses take a `TaughtOutput`.
+  """
+
+  def wrapped(outputs, features):
+    mask = features["input_mask"]
+    count = tf.cast(tf.shape(mask)[0], tf.float32)
+    losses = loss(outputs.guesses, features) if loss else {}
+    divergences = relation_loss(*outputs.relations, mask, num_heads)
+    losses["relation_loss"] = tf.reduce_sum(divergences), count
+    if outputs.projection is not None:
+      distances = vector_loss(*outputs.states, mask, outputs.projection)
+      losses["vector_loss"] = tf.reduce_sum(distances), count
     return losses
 
-  return compute
+  return wrapped

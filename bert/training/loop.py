@@ -1,7 +1,7 @@
 """The training loop of every program: any strategy, exact resume.
 
 It repeats the update of bert/training/step.py, reports, evaluates and saves. A
-program provides a model, an optimizer, its input and a loss function.
+program provides a model, an optimizer, its input and a loss.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert.inputs import training_input
 from bert.training import (
+  gradient_cache,
   memory,
   model_selection,
   reporting,
@@ -153,7 +154,7 @@ def _make_train_steps(strategy, task, global_step, signature):
   sum_weights = training_step.make_sum_weights(task, signature)
   names = sorted(sum_weights.structured_outputs)
   replica_step = training_step.make_replica_step(
-    strategy, task, global_step, sum_weights
+    task, _make_passes(strategy, task), global_step, sum_weights
   )
 
   @tf.function
@@ -186,6 +187,16 @@ def _make_train_steps(strategy, task, global_step, signature):
     }
 
   return train_and_fetch
+
+
+def _make_passes(strategy, task):
+  """Builds the forward and backward passes over a replica's share."""
+  # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
+  counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
+  parts = task.plan.gradient_accumulation_steps * strategy.num_replicas_in_sync
+  if task.compares and parts > 1:
+    return gradient_cache.make_passes(task, counts_rows)
+  return training_step.make_passes(task, counts_rows)
 
 
 def _distribute(strategy, source, plan, step):

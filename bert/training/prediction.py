@@ -6,15 +6,21 @@ In bfloat16 the weights are cast once for all batches.
 import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert import heads
 from bert.data import imports, progress
 from bert.inputs import training_input
 
 Features = training_input.Features
+# (model, features, seed) -> outputs; see bert/training/step.py.
+Forward = Callable[[Any, Features, tf.Tensor | None], Any]
+# (outputs, features) -> tensors [B, ...] by name. It is pure.
+Predict = Callable[[Any, Features], dict[str, tf.Tensor]]
 
 # While one batch waits for memory or a thread to wake, a CPU computes another;
 # not beside large ones, which leave few gaps and take much memory.
@@ -49,27 +55,27 @@ def substituted(
 
 
 class Predictor:
-  """Applies a function of a model to batches of features, compiled once.
+  """Applies a model to batches of features [B, ...], compiled once.
 
   Each replica gets an equal share of every batch. Several workers must be given
-  the same batches; each gets all results. `predict_fn` takes the model and
-  features [B, ...] and returns tensors [B, ...].
+  the same batches; each gets all results.
   """
 
   def __init__(
     self,
     strategy: tf.distribute.Strategy,
     model: keras.Model,
-    predict_fn: Callable[[keras.Model, Features], dict[str, tf.Tensor]],
+    predict: Predict,
+    forward: Forward = heads.forward,
   ):
     self._strategy, self._model = strategy, model
 
-    def predict(features, weights):
+    def run_replica(features, weights):
       with substituted(matrices(model), weights):
-        return predict_fn(model, features)
+        return predict(forward(model, features, None), features)
 
     def run(features, weights):
-      return strategy.run(predict, args=(features, weights))
+      return strategy.run(run_replica, args=(features, weights))
 
     self._make_function = lambda: tf.function(run, reduce_retracing=True)
     self._run, self._packed = self._make_function(), []

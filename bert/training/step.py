@@ -1,115 +1,156 @@
 """One update of the weights: forward, backward, clipping, AdamW.
 
-A program's loss function
+A task says three things, and only the first touches the model:
 
-  loss_fn(model, features, seed) -> {name: (sum, weight)}
+  forward(model, features, seed) -> outputs          the only call of the model
+  loss(outputs, features) -> {name: (sum, weight)}   of the rows of a batch
+  predict(outputs, features) -> {name: tensor}       see prediction.py
 
-returns sums over its rows, never means. Only the step divides, by the weight of
-the whole batch: over all replicas and all accumulated micro-batches. One device
-with 32 rows, two with 16 and four accumulated micro-batches of 8 therefore make
-the same update, but for the masks of dropout, which each draws by itself. The
-sum of the entries named `..._loss` is minimised; the others are only reported.
-A `batch_loss.BatchLoss` compares the rows of a batch with each other.
+A loss is a sum over its rows, never a mean. Only the step divides, by the
+weight of the whole batch: over all replicas and all accumulated micro-batches.
+One device with 32 rows, two with 16 and four accumulated micro-batches of 8
+therefore make the same update, but for the masks of dropout, which each draws
+by itself. Weights depend on the features alone, so that they can be added up
+before the first pass. The sum of the entries named `..._loss` is minimised; the
+others are only reported.
+
+The way of an update, on each replica (a device with a copy of the weights):
+
+  loop.train_steps    takes the replica's share of the next batch, and calls
+  replica_step        which adds up the weights over all replicas, and calls
+  forward_backward    which runs forward and loss under a gradient tape, once,
+                      or for each micro-batch (`accumulate`); the results are
+                      added up over the replicas, and go to
+  clip_and_apply      in optimization.py: clipping by the global norm, AdamW.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from bert import modeling, optimization
 from bert.inputs import training_input
-from bert.training import batch_loss, prediction, training_plan
+from bert.training import prediction, training_plan
 
 Features = training_input.Features
 
 
-class Gradients(NamedTuple):
-  """The results of `forward_backward`, sums over the examples.
+class StepResults(NamedTuple):
+  """What the passes over a replica's share of the batch return.
 
-  Those of replicas and micro-batches add up to those of the whole batch. All
-  are float32, but for the gradients of matrices by which BERT multiplies in
-  bfloat16: these are bfloat16 as well.
+  Everything in it adds up: the results of replicas and of micro-batches, added
+  element by element, are those of the whole batch.
   """
 
-  sums: dict[str, tf.Tensor]  # Losses by name.
-  gradients: list[tf.Tensor]  # One per variable of the optimizer.
-  row_norms: tf.Tensor  # See `optimization.row_norms`.
+  # Sums over the rows, by the name of the loss; float32 [].
+  loss_sums: dict[str, tf.Tensor]
+  # The rows' part of the gradient of the batch's mean loss, one per variable
+  # of the optimizer. Float32, but bfloat16 for the matrices by which BERT
+  # multiplies in bfloat16.
+  gradients: list[tf.Tensor]
+  # What clipping needs to know of repeated words: `optimization.row_norms`.
+  row_norms: tf.Tensor
+
+
+# (features, seed, divisors by the name of the loss) -> results.
+Passes = Callable[
+  [Features, tf.Tensor | None, dict[str, tf.Tensor]],
+  StepResults,
+]
 
 
 def make_replica_step(
-  strategy: tf.distribute.Strategy,
   task: training_plan.TrainingTask,
+  passes: Passes,
   global_step: tf.Variable,
   sum_weights: Callable[[Features], dict[str, tf.Tensor]],
 ) -> Callable[[Features], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
-  """Builds the update of one replica from its share of a batch.
+  """Builds the update that one replica makes from its share of a batch.
 
-  It returns [names, 2], sums and weights of the losses in the order of their
-  names, the norm of the gradients before clipping and the learning rate.
-  `sum_weights` is from `make_sum_weights`.
+  Args:
+    task: its optimizer updates the variables.
+    passes: from `make_passes`.
+    global_step: int64 [], the number of updates made so far. It decides the
+      learning rate and the dropout; the caller counts it up.
+    sum_weights: from `make_sum_weights`.
+
+  Returns:
+    A function of the features of the share, each [rows, ...]. It updates the
+    variables and returns the losses, float32 [names, 2], each a sum over the
+    batch and its weight, in the order of their names; the norm of the gradients
+    before clipping; and the learning rate.
   """
-  optimizer, parts = task.optimizer, task.plan.gradient_accumulation_steps
-  # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
-  counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
-  forward_backward = make_forward_backward(
-    task.model, optimizer, task.loss_fn, counts_rows
-  )
-  if parts > 1:
-    forward_backward = accumulate(forward_backward, parts, optimizer)
-  is_split = parts * strategy.num_replicas_in_sync > 1
-  needs_others = is_split and isinstance(task.loss_fn, batch_loss.BatchLoss)
 
   def replica_step(features):
     context = tf.distribute.get_replica_context()
+
+    # Dropout is a function of (seed, step, replica): a resumed run draws what
+    # the uninterrupted one would have drawn. TensorFlow's stateless seeds are
+    # two integers; the second is free.
     seed = modeling.fold_in(tf.constant([task.plan.seed, 0]), global_step)
     seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
+
+    # The divisors must be known before the first backward pass, so that the
+    # gradients of all shares are in the same unit.
     weights = context.all_reduce("SUM", sum_weights(features))
     divisors = weights
     if task.weights is not None:
+      # One of several tasks, whose losses count more or less.
       factor = tf.gather(tf.constant(task.weights), global_step)
       divisors = {name: weight / factor for name, weight in weights.items()}
-    if needs_others:
-      features = task.loss_fn.add_gradients(task.model, features, seed, parts)
-    results = forward_backward(features, seed, divisors)
+
+    results = passes(features, seed, divisors)
     if context.num_replicas_in_sync > 1:
-      results = widen(results)
-    sums, gradients, row_norms = context.all_reduce("SUM", results)
-    norm, rate = optimizer.clip_and_apply(gradients, global_step, row_norms)
-    losses = [[sums[name], weights[name]] for name in sorted(weights)]
+      results = to_float32(results)
+    results = context.all_reduce("SUM", results)
+    norm, rate = task.optimizer.clip_and_apply(
+      results.gradients, global_step, results.row_norms
+    )
+
+    losses = [
+      [results.loss_sums[name], weights[name]] for name in sorted(weights)
+    ]
     return tf.stack(losses), norm, rate
 
   return replica_step
 
 
 def make_forward_backward(
-  model: keras.Model,
-  optimizer: optimization.AdamWeightDecayOptimizer,
-  loss_fn: training_plan.LossFn,
-  counts_rows: bool,
-) -> Callable[..., Gradients]:
-  """Builds the two passes: (features, seed, weights) -> `Gradients`.
+  task: training_plan.TrainingTask, counts_rows: bool
+) -> Passes:
+  """Builds the two passes over the rows of a share, or of a micro-batch.
 
-  Without `counts_rows`, `optimization.row_norms` are 0: clipping takes the
-  dense norm.
+  Args:
+    task: says model, forward and loss, and by its optimizer which variables
+      are trained, in which order.
+    counts_rows: False where all gradients are dense: `row_norms` are then 0,
+      and clipping takes the dense norm.
   """
+  model, optimizer = task.model, task.optimizer
+  # In bfloat16 every layer would cast its kernel from float32, and return a
+  # float32 gradient. Cast once, here, the gradient stays bfloat16: half the
+  # memory to write and to read. In float32 there are no such kernels.
   trained = set(optimizer.paths)
   kernels = [v for v in prediction.matrices(model.bert) if v.path in trained]
 
   @tf.function(autograph=False)
-  def forward_backward(features, seed, weights):
-    # Cast here, not by each layer, they have gradients in the compute dtype.
+  def forward_backward(features, seed, divisors):
     cast = [tf.cast(v.value, model.bert.compute_dtype) for v in kernels]
     with tf.GradientTape() as tape, prediction.substituted(kernels, cast):
       tape.watch(cast)
-      losses = loss_fn(model, features, seed)
-      means = [
-        tf.math.divide_no_nan(total, weights[name])
-        for name, (total, _) in losses.items()
+      outputs = task.forward(model, features, seed)
+      losses = task.loss(outputs, features)
+      # The rows' part of the means over the whole batch: the parts of all
+      # rows add up to the means.
+      parts = [
+        tf.math.divide_no_nan(loss_sum, divisors[name])
+        for name, (loss_sum, _) in losses.items()
         if name.endswith("_loss")
       ]
-      objective = tf.add_n(means)
+      objective = tf.add_n(parts)
+
+    # The casts take the places of their variables, in the optimizer's order.
     sources = dict(zip(optimizer.paths, optimizer.variables, strict=True))
     sources |= dict(zip([v.path for v in kernels], cast, strict=True))
     gradients = tape.gradient(
@@ -117,10 +158,13 @@ def make_forward_backward(
       list(sources.values()),
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
+
+    # The word table's gradient may have a row per token. Adam squares the sum
+    # of a repeated word's rows, so they are added up here; the original's
+    # clipping squares each of them, so their norms are taken first.
     row_norms = optimization.row_norms(gradients)
-    return Gradients(
-      {name: total for name, (total, _) in losses.items()},
-      # Adam squares the sum of a repeated word's rows, so they are summed here.
+    return StepResults(
+      {name: loss_sum for name, (loss_sum, _) in losses.items()},
       [tf.convert_to_tensor(gradient) for gradient in gradients],
       row_norms if counts_rows else tf.zeros_like(row_norms),
     )
@@ -128,56 +172,89 @@ def make_forward_backward(
   return forward_backward
 
 
+def make_passes(task: training_plan.TrainingTask, counts_rows: bool) -> Passes:
+  """Builds the passes over a replica's share, in the micro-batches of its plan.
+
+  The arguments are those of `make_forward_backward`.
+  """
+  forward_backward = make_forward_backward(task, counts_rows)
+  micro_batches = task.plan.gradient_accumulation_steps
+  if micro_batches == 1:
+    return forward_backward
+  return accumulate(forward_backward, micro_batches, task.optimizer)
+
+
 def make_sum_weights(
   task: training_plan.TrainingTask, signature: dict[str, tf.TensorSpec]
 ) -> Callable[[Features], dict[str, tf.Tensor]]:
   """Builds the function of features that returns the weights of the losses.
 
-  That of the whole batch must be known before the first backward pass. No
-  weight depends on the forward pass, so TensorFlow prunes that from this
-  function.
+  No weight depends on the outputs, so TensorFlow prunes the forward pass from
+  this function.
+
+  Args:
+    task: says model, forward and loss.
+    signature: the features' names, shapes and types.
   """
 
   @tf.function(autograph=False)
   def sum_weights(features):
-    losses = task.loss_fn(task.model, features, None)
-    return {n: tf.cast(weight, tf.float32) for n, (_, weight) in losses.items()}
+    outputs = task.forward(task.model, features, None)
+    losses = task.loss(outputs, features)
+    return {
+      name: tf.cast(weight, tf.float32) for name, (_, weight) in losses.items()
+    }
 
   return sum_weights.get_concrete_function(signature)
 
 
-def widen(results: Gradients) -> Gradients:
-  """Casts to float32, to be added up."""
-  return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), results)
-
-
 def accumulate(
-  forward_backward: Callable[..., Gradients],
-  parts: int,
+  forward_backward: Passes,
+  micro_batches: int,
   optimizer: optimization.AdamWeightDecayOptimizer,
-) -> Callable[..., Gradients]:
-  """Builds the function that sums another's results over micro-batches."""
+) -> Passes:
+  """Builds the passes over a share that is too large for the memory.
 
-  def run(features, seed, weights):
-    split = batch_loss.split
-    features = {name: split(value, parts) for name, value in features.items()}
+  Args:
+    forward_backward: from `make_forward_backward`.
+    micro_batches: the number of equal parts that the rows are split into.
+    optimizer: its variables give the shapes of the gradients.
+  """
 
-    def add_part(i, so_far):
-      part = {name: value[i] for name, value in features.items()}
-      more = widen(forward_backward(part, modeling.fold_in(seed, i), weights))
-      return i + 1, tf.nest.map_structure(tf.add, so_far, more)
+  def run(features, seed, divisors):
+    split = split_rows(features, micro_batches)
 
-    zeros = Gradients(
-      {name: tf.constant(0.0) for name in weights},
+    def add_micro_batch(i, so_far):
+      part = {name: value[i] for name, value in split.items()}
+      more = forward_backward(part, modeling.fold_in(seed, i), divisors)
+      return i + 1, tf.nest.map_structure(tf.add, so_far, to_float32(more))
+
+    nothing = StepResults(
+      {name: tf.constant(0.0) for name in divisors},
       [tf.zeros(variable.shape) for variable in optimizer.variables],
       tf.zeros([len(optimizer.variables)]),
     )
-    return tf.while_loop(
-      lambda i, _: i < parts,
-      add_part,
-      (tf.constant(0), zeros),
+    _, results = tf.while_loop(
+      lambda i, _: i < micro_batches,
+      add_micro_batch,
+      (tf.constant(0), nothing),
       # Otherwise all parts are computed at once, and no memory is saved.
       parallel_iterations=1,
-    )[1]
+    )
+    return results
 
   return run
+
+
+def split_rows(features: Features, parts: int) -> Features:
+  """Splits features in equal parts: [parts * B, ...] to [parts, B, ...]."""
+
+  def split(value):
+    return tf.reshape(value, tf.concat([[parts, -1], tf.shape(value)[1:]], 0))
+
+  return {name: split(value) for name, value in features.items()}
+
+
+def to_float32(results: StepResults) -> StepResults:
+  """Casts to float32, to be added up."""
+  return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), results)

@@ -1,6 +1,6 @@
 """The plan of a training: model, data, length, phase and dates of saving."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -8,13 +8,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import optimization
+from bert import heads, optimization
 from bert.inputs import training_input
+from bert.training import prediction
 
-# (model, features, seed) -> {name: (sum, weight)}; see bert/training/step.py.
-LossFn = Callable[
-  [keras.Model, training_input.Features, tf.Tensor | None],
-  dict[str, tuple[tf.Tensor, tf.Tensor]],
+# (outputs, features) -> {name: (sum, weight)}; see bert/training/step.py. It is
+# pure, and its weights depend on the features alone.
+Loss = Callable[
+  [Any, training_input.Features], dict[str, tuple[tf.Tensor, tf.Tensor]]
 ]
 
 
@@ -87,9 +88,13 @@ class TrainingTask(NamedTuple):
 
   model: keras.Model
   optimizer: optimization.AdamWeightDecayOptimizer
-  loss_fn: LossFn
+  loss: Loss
   source: training_input.TrainingInput
   plan: TrainingPlan
+  forward: prediction.Forward = heads.forward
+  # The features by which the loss compares rows of a batch with each other, if
+  # it does; see bert/training/gradient_cache.py.
+  compares: Sequence[str] = ()
   teacher: keras.Layer | None = None  # An encoder that runs in every update.
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None

@@ -47,10 +47,15 @@ class WordModel(keras.layers.Layer):
     return tf.matmul(rows, self.table.value, transpose_b=True) + self.bias
 
 
-def word_loss(model, features, seed):
+def word_forward(model, features, seed):
+  """Calls a `WordModel`."""
+  return model(features["masked_lm_ids"], seed)
+
+
+def word_loss(logits, features):
   """Sums the loss of a `WordModel`."""
   ids, weights = features["masked_lm_ids"], features["masked_lm_weights"]
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, model(ids, seed))
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
   return {
     "masked_lm_loss": (tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
   }
@@ -85,7 +90,9 @@ def run(
   rate=1e-2,
   evaluate=None,
   history=None,
-  loss_fn=word_loss,
+  loss=word_loss,
+  forward=word_forward,
+  compares=(),
   dropout_rate=0.1,
   **options,
 ):
@@ -98,7 +105,8 @@ def run(
   keras.utils.set_random_seed(1)
   with strategy.scope():
     if config:
-      model, loss_fn = heads.PretrainingModel(config), run_pretraining.loss_fn
+      model = heads.PretrainingModel(config)
+      loss, forward = run_pretraining.loss, heads.forward
     else:
       model = WordModel(dropout_rate)
     optimizer = optimization.create_optimizer(
@@ -108,7 +116,9 @@ def run(
     output_dir=str(folder), num_train_steps=steps, train_batch_size=8, **options
   )
   source = source or make_input(random_rows(20))
-  task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)
+  task = training_plan.TrainingTask(
+    model, optimizer, loss, source, plan, forward, compares
+  )
   return loop.train(strategy, {"": task}, plan, evaluate, history)
 
 

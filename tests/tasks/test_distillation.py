@@ -74,24 +74,22 @@ def test_a_student_is_compared_with_its_teacher(
 LOGITS = tf.constant([[0.5, -1.0, 2.0], [0.0, 3.0, 1.0]])
 
 
-def task_loss(model, features, seed):
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits([2, 0], model(0))
+def task_loss(logits, features):
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits([2, 0], logits)
   return {"task_loss": (tf.reduce_sum(losses), tf.constant(2.0))}
 
 
 def blend(
   alpha, student, teacher=LOGITS, problem="single_label", temperature=1.0
 ):
-  compute = distillation.add_teacher(task_loss, alpha, problem, temperature)
-  features = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], 0)
-  features["teacher_logits"] = teacher
-  return compute(lambda *_: student, features, None)
+  loss = distillation.add_teacher(task_loss, alpha, problem, temperature)
+  return loss(student, {"teacher_logits": teacher})
 
 
 def test_a_teacher_without_a_share_leaves_the_loss_of_the_task():
   student = LOGITS + [1.0, 0.0, 2.0]
   losses = blend(1.0, student)
-  alone = task_loss(lambda _: student, {}, None)["task_loss"]
+  alone = task_loss(student, {})["task_loss"]
   assert [float(x) for x in losses["task_loss"]] == [float(x) for x in alone]
   assert [float(x) for x in losses["distillation_loss"]] == [0.0, 2.0]
 
@@ -102,7 +100,7 @@ def test_shares_add_up_to_one():
   assert float(whole["task_loss"][0]) == 0.0
   total = float(whole["distillation_loss"][0])
   assert float(half["distillation_loss"][0]) == pytest.approx(0.75 * total)
-  alone = float(task_loss(lambda _: student, {}, None)["task_loss"][0])
+  alone = float(task_loss(student, {})["task_loss"][0])
   assert float(half["task_loss"][0]) == pytest.approx(0.25 * alone)
 
 

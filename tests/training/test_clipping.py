@@ -17,14 +17,17 @@ ROWS = {
 }
 
 
-def loss_fn(model, features, seed):
+def forward(model, features, seed):
   ids = features["input_ids"]
   logits = model(ids, tf.ones_like(ids), tf.zeros_like(ids), seed)
-  logits *= 50.0  # Large: the norm is far above 1.
+  return 50.0 * logits  # Large: the norm is far above 1.
+
+
+def loss(logits, features):
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     features["label"], logits
   )
-  count = tf.cast(tf.size(losses), tf.float32)
+  count = tf.cast(tf.size(features["label"]), tf.float32)
   return {"label_loss": (tf.reduce_sum(losses), count)}
 
 
@@ -38,10 +41,11 @@ def original_norm(densifies):
   model = make_model()
   features = {name: tf.constant(value) for name, value in ROWS.items()}
   with tf.GradientTape() as tape:
-    total, weight = loss_fn(model, features, None)["label_loss"]
-    loss = total / weight
+    outputs = forward(model, features, None)
+    total, weight = loss(outputs, features)["label_loss"]
+    mean = total / weight
   variables = [v.value for v in model.trainable_variables]
-  gradients = tape.gradient(loss, variables)
+  gradients = tape.gradient(mean, variables)
   if densifies:
     gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
   return float(tf.clip_by_global_norm(gradients, 1.0)[1])
@@ -56,7 +60,9 @@ def train(folder, strategy, parts=1):
     )
   plan = training_plan.TrainingPlan(str(folder), 2, 8, parts)
   source = tiny_training.make_input(ROWS)
-  task = training_plan.TrainingTask(model, optimizer, loss_fn, source, plan)
+  task = training_plan.TrainingTask(
+    model, optimizer, loss, source, plan, forward
+  )
   loop.train(strategy, {"": task}, plan)
   norm = reporting.read_curves(str(folder))[0]["gradient_norm"]
   return norm, tiny_training.saved(folder, 2)

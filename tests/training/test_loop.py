@@ -180,7 +180,10 @@ def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
 def test_prediction_keeps_order_and_strips_padding():
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
   predictor = prediction.Predictor(
-    strategy_of(2), keras.layers.Identity(), lambda model, f: {"y": f["x"] * 2}
+    strategy_of(2),
+    keras.layers.Identity(),
+    lambda output, _: {"y": output * 2},
+    lambda model, features, seed: model(features["x"]),
   )
   result = predictor(batches)
   assert result["y"].tolist() == [0, 2, 4, 6, 8, 10, 12]
@@ -239,20 +242,22 @@ def test_weights_cast_once_predict_the_same(devices):
   with strategy.scope():
     model = heads.ClassifierModel(tiny_training.CONFIG, 3, "mixed_bfloat16")
 
-  def predict(model, features):
+  def forward(model, features, seed=None):
     ids = features["ids"]
-    return {"logits": model(ids, tf.ones_like(ids), tf.zeros_like(ids))}
+    return model(ids, tf.ones_like(ids), tf.zeros_like(ids), seed)
 
   ids = np.random.default_rng(1).integers(0, 20, [6, 5]).astype(np.int32)
   batches = tf.data.Dataset.from_tensor_slices({"ids": ids}).batch(4)
-  predictor = prediction.Predictor(strategy, model, predict)
-  expected = predict(model, {"ids": ids})["logits"].numpy()
+  predictor = prediction.Predictor(
+    strategy, model, lambda logits, _: {"logits": logits}, forward
+  )
+  expected = forward(model, {"ids": ids}).numpy()
   np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
   # The next call sees what a training has changed meanwhile.
   model.output_bias.assign([1.0, 2.0, 3.0])
   kernel = model.bert.pooler.dense.kernel
   kernel.assign(-kernel)
-  expected = predict(model, {"ids": ids})["logits"].numpy()
+  expected = forward(model, {"ids": ids}).numpy()
   np.testing.assert_allclose(predictor(batches)["logits"], expected, atol=2e-3)
 
 
@@ -263,9 +268,9 @@ def test_every_update_replica_and_part_draws_its_own_masks(devices, tmp_path):
   def spy(model, features, seed):
     if seed is not None:
       tf.py_function(lambda s: seeds.append(tuple(s.numpy())), [seed], [])
-    return tiny_training.word_loss(model, features, seed)
+    return tiny_training.word_forward(model, features, seed)
 
-  options = {"loss_fn": spy, "gradient_accumulation_steps": 2}
+  options = {"forward": spy, "gradient_accumulation_steps": 2}
   options["strategy"] = strategy_of(devices)
   for seed in (1, 2):
     tiny_training.run(tmp_path / str(seed), 3, seed=seed, **options)

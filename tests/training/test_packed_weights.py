@@ -60,19 +60,22 @@ config = modeling.BertConfig(
 ids = tf.reshape(tf.range(400) % 100, [20, 20])
 data = tf.data.Dataset.from_tensors({"ids": ids})
 
-def predict(model, features):
-  states = model(features["ids"], return_hidden_states=True).hidden_states
-  return {"states": tf.cast(states[-1], tf.float32)}
+def forward(model, features, seed=None):
+  return model(features["ids"], return_hidden_states=True)
+
+def predict(output, features):
+  return {"states": tf.cast(output.hidden_states[-1], tf.float32)}
 
 models, found = [], []
 for seed in (1, 2):
   keras.utils.set_random_seed(seed)
   models.append(compiled.BertModel(config, "mixed_bfloat16"))
 predictors = [
-  prediction.Predictor(tf.distribute.get_strategy(), model, predict)
+  prediction.Predictor(tf.distribute.get_strategy(), model, predict, forward)
   for model in models]
 found += [predictor(data)["states"] for predictor in predictors]
-expected = [predict(model, {"ids": ids})["states"] for model in models]
+outputs = [forward(model, {"ids": ids}) for model in models]
+expected = [predict(output, {})["states"] for output in outputs]
 for a, b in zip(*(model.variables for model in models)):
   a.assign(b.value)
 found += [predictors[0](data)["states"] for _ in range(2)]

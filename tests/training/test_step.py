@@ -7,19 +7,23 @@ import pytest
 import tensorflow as tf
 
 from bert import heads, modeling, optimization
-from bert.training import step
+from bert.training import step, training_plan
 import tiny_training
 
 CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=2)
 FEATURES = {"ids": tf.constant([[1, 2, 3, 4], [5, 6, 7, 8]])}
 SEED = tf.constant([1, 2])
+SOURCE = tiny_training.make_input(tiny_training.random_rows(1))
 WEIGHTS = {"class_loss": tf.constant(2.0)}
 
 
-def loss_fn(model, features, seed):
+def forward(model, features, seed):
   ids = features["ids"]
-  logits = model(ids, tf.ones_like(ids), tf.zeros_like(ids), seed)
-  total, weight = tf.reduce_sum(logits**2), tf.shape(ids)[0]
+  return model(ids, tf.ones_like(ids), tf.zeros_like(ids), seed)
+
+
+def loss(logits, features):
+  total, weight = tf.reduce_sum(logits**2), tf.shape(features["ids"])[0]
   return {"class_loss": (total, tf.cast(weight, tf.float32))}
 
 
@@ -31,11 +35,19 @@ def make(dtype, freeze_layers=0):
   return model, optimizer
 
 
+def make_passes(model, optimizer, parts=1):
+  plan = training_plan.TrainingPlan("", 1, 2, parts)
+  task = training_plan.TrainingTask(
+    model, optimizer, loss, SOURCE, plan, forward
+  )
+  return step.make_passes(task, counts_rows=True)
+
+
 @tf.function(autograph=False)
 def differentiate(model, variables):
   """Differentiates by variables that every layer casts for itself."""
   with tf.GradientTape() as tape:
-    total, _ = loss_fn(model, FEATURES, SEED)["class_loss"]
+    total, _ = loss(forward(model, FEATURES, SEED), FEATURES)["class_loss"]
     objective = total / WEIGHTS["class_loss"]
   return [tf.convert_to_tensor(g) for g in tape.gradient(objective, variables)]
 
@@ -44,7 +56,7 @@ def differentiate(model, variables):
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_gradients_are_those_by_the_variables(dtype, freeze_layers):
   model, optimizer = make(dtype, freeze_layers)
-  compute = step.make_forward_backward(model, optimizer, loss_fn, True)
+  compute = make_passes(model, optimizer)
   _, found, _ = compute(FEATURES, SEED, WEIGHTS)
   expected = differentiate(model, optimizer.variables)
   for path, gradient, other in zip(
@@ -62,14 +74,14 @@ def test_gradients_are_those_by_the_variables(dtype, freeze_layers):
 
 def test_parts_are_added_up_in_float32():
   model, optimizer = make("mixed_bfloat16")
-  parts = step.make_forward_backward(model, optimizer, loss_fn, True)
-  compute = step.accumulate(parts, 2, optimizer)
+  parts = make_passes(model, optimizer)
+  compute = make_passes(model, optimizer, parts=2)
   _, found, _ = compute(FEATURES, SEED, WEIGHTS)
   expected = []
   for i in range(2):
     part = {"ids": FEATURES["ids"][i : i + 1]}
     seed = modeling.fold_in(SEED, i)
-    expected.append(step.widen(parts(part, seed, WEIGHTS)).gradients)
+    expected.append(step.to_float32(parts(part, seed, WEIGHTS)).gradients)
   for gradient, first, second in zip(found, *expected, strict=True):
     assert gradient.dtype == tf.float32
     np.testing.assert_allclose(gradient, first + second, rtol=1e-5, atol=1e-9)

@@ -5,16 +5,17 @@ import pytest
 import tensorflow as tf
 
 from bert import heads, modeling, optimization
-from bert.training import batch_loss, step
+from bert.training import gradient_cache, training_plan
 from replicas import strategy_of
 import tiny
 import tiny_training
 
 SEED = tf.constant([1, 2])
+IDS = "masked_lm_ids"  # By which rows are compared.
 
 
-def encode(model, features, seed):
-  rows = tf.gather(model.table.value, features["masked_lm_ids"])
+def forward(model, features, seed):
+  rows = tf.gather(model.table.value, features[IDS])
   return modeling.dropout(tf.reduce_sum(rows, 1), model.dropout_rate, seed)
 
 
@@ -27,20 +28,26 @@ def compare(vectors, ids):
   )
 
 
-LOSS = batch_loss.BatchLoss(encode, compare, "masked_lm_ids")
+def loss(vectors, features):
+  ids = features[IDS]
+  weight = tf.cast(tf.shape(ids)[0], tf.float32)
+  return {"word_loss": (tf.reduce_sum(compare(vectors, ids)), weight)}
+
+
+TASK = {"loss": loss, "forward": forward, "compares": [IDS]}
 
 
 @pytest.fixture(name="alone", scope="module")
 def train_in_one_part(tmp_path_factory):
   folder = tmp_path_factory.mktemp("alone")
-  tiny_training.run(folder, 6, loss_fn=LOSS, dropout_rate=0)
+  tiny_training.run(folder, 6, dropout_rate=0, **TASK)
   return tiny_training.saved(folder)
 
 
 @pytest.mark.parametrize(("count", "parts"), [(1, 2), (1, 8), (2, 1), (2, 2)])
 def test_devices_and_parts_make_the_same_update(count, parts, alone, tmp_path):
-  options = {"strategy": strategy_of(count), "dropout_rate": 0}
-  options |= {"gradient_accumulation_steps": parts, "loss_fn": LOSS}
+  options = {"strategy": strategy_of(count), "dropout_rate": 0, **TASK}
+  options["gradient_accumulation_steps"] = parts
   tiny_training.run(tmp_path, 6, **options)
   found = tiny_training.saved(tmp_path)
   assert np.abs(alone["words/table/adam_m"]).max() > 0.01
@@ -57,35 +64,35 @@ def test_gradients_are_those_of_a_large_batch_with_the_same_dropout():
   optimizer = optimization.create_optimizer(
     model.trainable_variables, 1e-3, 10, 0
   )
-  names = ("input_ids", "input_mask", "segment_ids")
   rows = tiny_training.random_rows(8)
-  features = {name: tf.constant(rows[name]) for name in names}
-  loss = batch_loss.BatchLoss(
-    lambda model, features, seed: model.encode(
-      *(features[name] for name in names), seed
-    ),
-    compare,
-    "input_ids",
+  features = {
+    name: tf.constant(rows[name])
+    for name in (*heads.HeadModel.input_names, IDS)
+  }
+  task = training_plan.TrainingTask(
+    model,
+    optimizer,
+    loss,
+    tiny_training.make_input(rows),
+    training_plan.TrainingPlan("", 1, 8, gradient_accumulation_steps=4),
+    compares=[IDS],
   )
-  whole = tf.function(loss.add_gradients, autograph=False)(
-    model, features, SEED, 4
-  )
-  passes = step.make_forward_backward(model, optimizer, loss, True)
-  weights = {"embedding_loss": tf.constant(8.0)}
-  found = step.accumulate(passes, 4, optimizer)(whole, SEED, weights)
+  passes = gradient_cache.make_passes(task, counts_rows=True)
+  weights = {"word_loss": tf.constant(8.0)}
+  found = tf.function(passes, autograph=False)(features, SEED, weights)
   with tf.GradientTape() as tape:
     parts = [
-      loss.encode(
+      heads.forward(
         model,
         {name: value[2 * i : 2 * i + 2] for name, value in features.items()},
         modeling.fold_in(SEED, i),
       )
       for i in range(4)
     ]
-    losses = compare(tf.concat(parts, 0), features["input_ids"])
+    losses = compare(tf.concat(parts, 0), features[IDS])
     mean = tf.reduce_mean(losses)
   expected = tape.gradient(mean, optimizer.variables)
-  total = found.sums["embedding_loss"]
+  total = found.loss_sums["word_loss"]
   np.testing.assert_allclose(total, tf.reduce_sum(losses), rtol=1e-5)
   for path, ours, theirs in zip(
     optimizer.paths, found.gradients, expected, strict=True

@@ -1,0 +1,93 @@
+"""Gradient caching: parts of a batch update as the whole of it would.
+
+A loss that compares the rows of a batch with each other, as those of sentence
+vectors do, must see the rows that other replicas and micro-batches hold. So the
+vectors of all rows are computed first, without gradients; then come the
+gradients of the loss in the vectors, and from these those of the weights, part
+by part again. This takes the memory of a part and makes the update of the
+batch, for the same dropout is drawn twice. Gao et al., "Scaling Deep
+Contrastive Learning Batch Size under Memory Limited Setup" (2021).
+"""
+
+import tensorflow as tf
+
+from bert import modeling
+from bert.training import step, training_plan
+
+# What rows are told of the loss of the whole batch, by the name of the loss.
+_SHARE, _GRADIENT = "/share", "/gradient"
+
+
+def make_passes(
+  task: training_plan.TrainingTask, counts_rows: bool
+) -> step.Passes:
+  """Builds what `step.make_passes` does, for a task that `compares` rows.
+
+  The outputs of its forward pass are one tensor, float32 [B, ...].
+  """
+  of_parts = step.make_passes(task._replace(loss=_part_loss), counts_rows)
+
+  def passes(features, seed, divisors):
+    vectors = _compute_vectors(task, features, seed)
+    count, gathered = tf.shape(vectors)[0], _gather(vectors)
+    compared = {name: _gather(features[name]) for name in task.compares}
+    with tf.GradientTape(persistent=True) as tape:
+      tape.watch(gathered)
+      losses = task.loss(gathered, compared)
+
+    context = tf.distribute.get_replica_context()
+    first = context.replica_id_in_sync_group * count
+    rows = tf.cast(tf.shape(gathered)[0], tf.float32)
+    added = {}
+    for name, (total, _) in losses.items():
+      gradient = tape.gradient(
+        total, gathered, unconnected_gradients=tf.UnconnectedGradients.ZERO
+      )
+      gradient = tf.convert_to_tensor(gradient)[first : first + count]
+      added[name + _GRADIENT] = gradient
+      added[name + _SHARE] = tf.fill([count], total / rows)
+    return of_parts({**features, **added}, seed, divisors)
+
+  return passes
+
+
+def _compute_vectors(task, features, seed):
+  """Runs the forward pass of a replica's share, part by part."""
+  count = task.plan.gradient_accumulation_steps
+  parts = step.split_rows(features, count)
+
+  def compute(i):
+    part = {name: value[i] for name, value in parts.items()}
+    # The seeds are those of `step.make_passes`.
+    own_seed = modeling.fold_in(seed, i) if count > 1 else seed
+    return task.forward(task.model, part, own_seed)
+
+  vectors = tf.map_fn(
+    compute, tf.range(count), None, 1, fn_output_signature=tf.float32
+  )
+  return tf.reshape(vectors, [-1, *vectors.shape[2:]])
+
+
+def _gather(value):
+  """Returns the rows of all replicas, in their order."""
+  context = tf.distribute.get_replica_context()
+  # With several hosts all_gather fails (TensorFlow 2.21).
+  number = context.replica_id_in_sync_group
+  place = tf.one_hot(number, context.num_replicas_in_sync, dtype=value.dtype)
+  place = tf.reshape(place, [-1, *[1] * value.shape.rank])
+  whole = context.all_reduce("SUM", place * value)
+  return tf.reshape(whole, [-1, *value.shape[1:]])
+
+
+def _part_loss(vectors, features):
+  """Returns a part's share of the losses of the whole batch."""
+  losses = {}
+  for key, share in features.items():
+    name, suffix, _ = key.rpartition(_SHARE)
+    if suffix:
+      # It is 0, but its gradient is that of the whole batch's loss.
+      change = vectors - tf.stop_gradient(vectors)
+      slope = tf.reduce_sum(change * features[name + _GRADIENT])
+      weight = tf.cast(tf.shape(share)[0], tf.float32)
+      losses[name] = tf.reduce_sum(share) + slope, weight
+  return losses
