@@ -194,10 +194,9 @@ def create_model(
 
 def forward(model, features, seed) -> tf.Tensor:
   """Computes the vectors of a batch, float32 [B, T, H]."""
-  names = ("input_ids", "input_mask", "segment_ids")
   _, texts, length = features["input_ids"].shape
   length = length or tf.shape(features["input_ids"])[2]
-  inputs = (tf.reshape(features[name], [-1, length]) for name in names)
+  inputs = (tf.reshape(features[n], [-1, length]) for n in model.input_names)
   vectors = model.encode(*inputs, seed)
   return tf.reshape(vectors, [-1, texts, vectors.shape[-1]])
 
@@ -248,30 +247,14 @@ def order(vectors, numbers, temperature) -> tf.Tensor:
   return tf.repeat(loss, tf.shape(cosines)[0])
 
 
-def loss(vectors, features, compare, feature, temperature):
+def loss(vectors, features, settings: EmbeddingSettings):
   """Sums the losses of a batch's vectors; see `training_plan.Loss`."""
-  losses = compare(vectors, features[feature], temperature)
-  weight = tf.cast(tf.shape(features[feature])[0], tf.float32)
+  if settings.objective in ("scores", "labels"):
+    losses = order(vectors, features["number"], settings.temperature)
+  else:
+    losses = contrast(vectors, features["text_ids"], settings.temperature)
+  weight = tf.cast(tf.shape(features["text_ids"])[0], tf.float32)
   return {"embedding_loss": (tf.reduce_sum(losses), weight)}
-
-
-def train(run: fine_tuning.Run) -> None:
-  """Trains by the loss of the objective."""
-  compare, feature = contrast, "text_ids"
-  if run.settings.objective in ("scores", "labels"):
-    compare, feature = order, "number"
-  run.train(
-    functools.partial(
-      loss,
-      compare=compare,
-      feature=feature,
-      temperature=run.settings.temperature,
-    ),
-    lambda: evaluate(run),
-    # So that every checkpoint has a classifier of its own vectors.
-    before_save=functools.partial(fit_head, run) if run.data.labels else None,
-    compares=(feature,),
-  )
 
 
 def find_set(
@@ -338,9 +321,8 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
 
 def fit_head(run: fine_tuning.Run) -> None:
   """Fits the classifier of labels to the vectors as they are now."""
-  data = run.data
-  results = run.predict(data.dev[-1], run.settings.eval_batch_size)
-  weights, bias = embedding_data.fit_classifier(results, len(data.labels))
+  results = run.predict(run.data.dev[-1], run.settings.eval_batch_size)
+  weights, bias = embedding_data.fit_classifier(results, len(run.data.labels))
   run.model.output_weights.assign(weights)
   run.model.output_bias.assign(bias)
 
@@ -376,7 +358,13 @@ def main() -> None:
       embedding_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict, forward)
     if settings.do_train:
-      train(run)
+      run.train(
+        functools.partial(loss, settings=settings),
+        lambda: evaluate(run),
+        # So that every checkpoint has a classifier of its own vectors.
+        before_save=functools.partial(fit_head, run) if data.labels else None,
+        compares=("number", "text_ids"),
+      )
     if settings.do_eval:
       scores = evaluate(run)
       if run.is_chief:

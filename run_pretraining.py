@@ -127,7 +127,7 @@ def main() -> None:
 
     if settings.do_train:
       watch = loss_watch.watch(labels, settings) if labels else None
-      run.train(losses, evaluate_at, watch, teacher, forward)
+      run.train(losses, evaluate_at, forward, watch, teacher)
     if settings.do_eval:
       scores = evaluate_at(run.step)
       if run.is_chief:

@@ -43,10 +43,9 @@ def classifies(problem):
   )
 
 
-def compares(compare, feature):
-  return functools.partial(
-    run_embedding.loss, compare=compare, feature=feature, temperature=0.1
-  )
+def compares(objective):
+  settings = types.SimpleNamespace(objective=objective, temperature=0.1)
+  return functools.partial(run_embedding.loss, settings=settings)
 
 
 def teaches(problem, loss):
@@ -105,13 +104,13 @@ LOSSES = {
     {"choice_loss": ROWS},
   ),
   "pairs of texts": (
-    compares(run_embedding.contrast, "text_ids"),
+    compares("pairs"),
     make_tensor(2, 8),
     TEXTS,
     {"embedding_loss": ROWS},
   ),
   "scores of pairs": (
-    compares(run_embedding.order, "number"),
+    compares("scores"),
     make_tensor(2, 8),
     TEXTS,
     {"embedding_loss": ROWS},

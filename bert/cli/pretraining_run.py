@@ -2,7 +2,7 @@
 
 with pretraining_run.open_run(settings, config, data, strategy) as run:
   run.make_model(create_model, predict)
-  run.train(loss, evaluate)
+  run.train(loss, evaluate, forward)
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert import heads, modeling, optimization
+from bert import modeling, optimization
 from bert.cli import output_folder, pretraining, program, training_run
 from bert.inputs import records
 from bert.tasks import loss_watch, pretraining_data
@@ -101,9 +101,9 @@ class Run(training_run.TrainingRun):
     self,
     loss: training_plan.Loss,
     evaluate: Callable[[int], Mapping[str, float]],
+    forward: prediction.Forward,
     watch: Any = None,
     teacher: keras.Layer | None = None,
-    forward: prediction.Forward = heads.forward,
   ) -> None:
     """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
     settings, num_steps = self.settings, self.settings.num_train_steps

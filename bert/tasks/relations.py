@@ -108,7 +108,7 @@ class TaughtOutput(NamedTuple):
   # Queries, keys and values of the teacher and of the model, each [B, S, H].
   relations: tuple[list[tf.Tensor], list[tf.Tensor]]
   states: tuple[tf.Tensor, tf.Tensor]  # The last of both, [B, S, H].
-  projection: tf.Tensor | None  # Of a `VectorModel`.
+  projection: tf.Tensor | None  # That of a `VectorModel`.
 
 
 def make_forward(

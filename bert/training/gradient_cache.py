@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert import modeling
 from bert.training import step, training_plan
 
-# What rows are told of the loss of the whole batch, by the name of the loss.
+# What rows know of the loss of the whole batch, after the name of the loss.
 _SHARE, _GRADIENT = "/share", "/gradient"
 
 
