@@ -269,10 +269,11 @@ def test_a_teacher_of_another_program_is_refused(taught, tmp_path):
   "program", ["run_multiple_choice", "run_embedding", "run_feature_tagging"]
 )
 def test_choices_vectors_and_features_have_no_teacher(program, tmp_path):
-  if program == "run_feature_tagging":  # A program of contrib.
+  if program == "run_feature_tagging":  # It takes the flags of the other.
     command = tiny.prepare("run_tagging", tmp_path)
     command[1] = str(paths.ROOT / "bert" / "contrib" / f"{program}.py")
-  command = tiny.prepare(program, tmp_path)
+  else:
+    command = tiny.prepare(program, tmp_path)
   teacher = tmp_path / "teacher"
   teacher.mkdir()
   result = program_flags.run_here([*command, f"--teacher={teacher}"])
