@@ -8,10 +8,9 @@ The words are the tokenizer's own, so the vocabulary fits it.
 """
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
-import importlib
 import itertools
 import os
 import time
@@ -19,10 +18,8 @@ import time
 from bert import tokenization
 from bert.cli import program, shared_flags, typed_flags
 from bert.data import file_search, files, progress, text_files
-from bert.vocabularies import lost_letters, sentence_pieces
+from bert.vocabularies import lost_letters, sentence_pieces, vocabulary_table
 
-# The endings of files of other vocabularies than WordPieces.
-_ENDINGS = {"unigram": ".model", "bpe": ".model", "words": ".words"}
 # At twice as many words, 200 MB, only this many of the frequent ones are kept,
 # and from no more are pieces learned.
 _MAX_WORDS = 500_000
@@ -49,10 +46,8 @@ class VocabSettings(typed_flags.Settings):
   do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
   model: str = _flags(
     "wordpiece",
-    "The kind of vocabulary: unigram and bpe make a model of SentencePiece "
-    "(*.model); words a list of the most frequent words (*.words), Chinese "
-    "ones as jieba cuts them.",
-    choices=("wordpiece", *_ENDINGS),
+    vocabulary_table.MODELS_HELP,
+    choices=tuple(vocabulary_table.ENDINGS),
   )
   reserved_tokens: tuple[str, ...] = _flags(
     tuple(sentence_pieces.SPECIAL), "The vocabulary's first tokens."
@@ -66,12 +61,9 @@ def main() -> None:
   paths = file_search.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
   text_files.check(paths, settings.text_column)
-  if settings.model in ("unigram", "bpe"):
-    model = sentence_pieces.train(paths, settings)
-    files.write_bytes(settings.output_file, model)
-    size = len(sentence_pieces.load_vocab(settings.output_file))
-  else:
-    size = _choose_vocab(settings, paths)
+  # Each kind of vocabulary but WordPieces is learned by a module of its own.
+  module = vocabulary_table.module_of(settings.output_file)
+  size = module.learn(paths, settings) if module else learn(paths, settings)
   command = program.command(
     "create_pretraining_data.py",
     input_file=settings.input_file,
@@ -87,16 +79,32 @@ def main() -> None:
   )
 
 
-def _choose_vocab(settings: VocabSettings, paths: list[str]) -> int:
-  """Chooses and writes words or their pieces; returns how many."""
-  lines, total, characters, words = count_words(paths, settings)
+def learn(
+  paths: list[str],
+  settings: VocabSettings,
+  splitter: type[tokenization.BasicTokenizer] = tokenization.BasicTokenizer,
+  choose: Callable[..., Mapping[str, None]] | None = None,
+) -> int:
+  """Chooses and writes the tokens of a vocabulary, a token a line.
+
+  Args:
+    paths: the text.
+    settings: the flags.
+    splitter: makes words of lines.
+    choose: returns the tokens; takes words with their counts, the reserved
+      tokens and the size. By default `learn_vocab`.
+
+  Returns how many tokens it has.
+  """
+  split = splitter(settings.do_lower_case).tokenize
+  lines, total, characters, words = count_words(paths, settings, split)
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
   # The rarest of very many are no longer counted.
   least = "at least " if sum(words.values()) < total else ""
   print(f"{lines:,} lines, {total:,} words, {least}{len(words):,} different")
-  choose = choose_words if settings.model == "words" else learn_vocab
-  vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
+  reserved = list(settings.reserved_tokens)
+  vocab = (choose or learn_vocab)(words, reserved, settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
   print_coverage(words, vocab, total, characters)
   output = settings.output_file
@@ -121,27 +129,25 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
     )
   file_search.check_is_no_input(settings.output_file, inputs)
   ending = os.path.splitext(settings.output_file)[1]
-  expected = _ENDINGS.get(settings.model, "")
-  others = [*_ENDINGS.values(), ".json"]  # The last of GPT-1.
+  expected, others = (
+    vocabulary_table.ENDINGS[settings.model],
+    [*vocabulary_table.KINDS],
+  )
   if ending != expected and (expected or ending in others):
+    none = f"none of {', '.join(others[:-1])} and {others[-1]}"
     raise ValueError(
       f"--output_file={settings.output_file}: expected a name that ends in "
-      f"{expected or 'none of .model, .words and .json'} with "
-      f"--model={settings.model}"
+      f"{expected or none} with --model={settings.model}"
     )
 
 
 def count_words(
-  paths: list[str], settings: VocabSettings, most_words: int = _MAX_WORDS
+  paths: list[str],
+  settings: VocabSettings,
+  split: Callable[[str], list[str]],
+  most_words: int = _MAX_WORDS,
 ) -> tuple[int, int, int, collections.Counter]:
   """Counts lines, words, their characters, and how often each word occurs."""
-  # It takes each Chinese character for a word, where jieba finds longer ones.
-  splitter = tokenization.BasicTokenizer
-  if settings.model == "words":
-    splitter = importlib.import_module(
-      "bert.contrib.word_vocabulary"
-    ).WordSplitter
-  split = splitter(settings.do_lower_case).tokenize
   read = functools.partial(text_files.read, column=settings.text_column)
   text, report = text_files.Text(paths, read), progress.Progress(1)
   words, number, total, characters = collections.Counter(), 0, 0, 0
@@ -150,14 +156,15 @@ def count_words(
     words.update(found)
     total, characters = total + len(found), characters + len("".join(found))
     if len(words) > 2 * most_words:
-      words = collections.Counter(dict(_by_frequency(words)[:most_words]))
+      words = collections.Counter(dict(by_frequency(words)[:most_words]))
     if report.is_due():
       report.print_part(f"counting words: {number:,} lines", text.part_read())
   progress.clear()
   return number, total, characters, words
 
 
-def _by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+  """Returns names and their counts, the most frequent first."""
   # Equal counts in alphabetical order: the same text, the same vocabulary.
   return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -173,20 +180,11 @@ def choose_characters(
   split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
   letters, others, covered = [], [], 0
   enough = coverage * counts.total()
-  for char, count in _by_frequency(counts):
+  for char, count in by_frequency(counts):
     if covered < enough:
       (letters if len(split(f"x{char}x")) == 1 else others).append(char)
     covered += count
   return sorted(letters), sorted(others)
-
-
-def choose_words(
-  words: Mapping[str, int], reserved_tokens: list[str], vocab_size: int
-) -> dict[str, None]:
-  """Returns reserved tokens and the most frequent words."""
-  frequent = [word for word, _ in _by_frequency(words)]
-  vocab = dict.fromkeys(reserved_tokens + frequent)
-  return dict(itertools.islice(vocab.items(), vocab_size))
 
 
 def learn_vocab(
@@ -205,7 +203,7 @@ def learn_vocab(
   alphabet = set(letters)
   learnable = [
     (word, count)
-    for word, count in _by_frequency(words)[:_MAX_WORDS]
+    for word, count in by_frequency(words)[:_MAX_WORDS]
     if alphabet.issuperset(word)
   ]
   if room and learnable:
@@ -288,7 +286,7 @@ class PieceLearner:
       frequent = {end for end, count in ends.items() if count >= least}
       ends = self._count_ends(self._letters | frequent)
     frequent = {end: count for end, count in ends.items() if count >= least}
-    return [piece for piece, _ in _by_frequency(frequent)]
+    return [piece for piece, _ in by_frequency(frequent)]
 
   def _count_ends(self, pieces: set[str]) -> dict[str, int]:
     """Counts the ends of words that begin where one of their pieces does."""

@@ -353,6 +353,11 @@ class FullTokenizer:
     """Returns whether a token is inside a word, for whole-word masks."""
     return token.startswith("##")
 
+  def join(self, tokens: Iterable[str]) -> str:
+    """Returns the words that tokens are made of, with a space between them."""
+    text = " ".join(tokens).replace(" ##", "").replace("##", "")
+    return " ".join(text.split())
+
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into tokens of the vocabulary."""
     words = self.basic_tokenizer.tokenize(text)

@@ -114,12 +114,13 @@ def test_a_column_of_json_lines_is_the_text(write, model):
 
 def test_words_are_the_tokenizers(corpus):
   settings = create_vocab.VocabSettings()
-  lines, *_, words = create_vocab.count_words([corpus], settings)
+  split = tokenization.BasicTokenizer().tokenize
+  lines, *_, words = create_vocab.count_words([corpus], settings, split)
   assert lines == 9
   assert words["the"] == 18
   assert words["we"] == words[","] == words["!"] == 9
-  settings = create_vocab.VocabSettings(do_lower_case=False)
-  *_, words = create_vocab.count_words([corpus], settings)
+  split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
+  *_, words = create_vocab.count_words([corpus], settings, split)
   assert words["The"] == words["the"] == words["W\xe9"] == 9
 
 
@@ -127,7 +128,9 @@ def test_the_table_of_words_is_bounded(tmp_path, capsys):
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
   settings = create_vocab.VocabSettings()
-  *numbers, words = create_vocab.count_words([str(path)], settings, 2)
+  *numbers, words = create_vocab.count_words(
+    [str(path)], settings, str.split, most_words=2
+  )
   assert words == {"b": 3, "a": 2}
   assert numbers == [3, 9, 9]
   # Dropped words count as unknown.

@@ -7,6 +7,7 @@ import os
 from bert.cli import shared_flags, typed_flags
 from bert.data import remote, tables
 from bert.tasks import squad, squad_answers, squad_features, squad_results
+from bert.vocabularies import vocabulary_table
 
 _data = typed_flags.group("Data")
 _answers = typed_flags.group("Evaluation and prediction")
@@ -152,7 +153,7 @@ class SquadSettings(
 
 def check_whole_words(vocab_file: str) -> None:
   """Raises a ValueError if pieces do not say which ones continue a word."""
-  if vocab_file.endswith((".model", ".json")):
+  if vocabulary_table.kind_of(vocab_file).marks_words:
     raise ValueError(
       f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
       "pieces say that they continue a word"

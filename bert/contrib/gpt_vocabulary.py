@@ -96,6 +96,11 @@ class Tokenizer(tokenization.FullTokenizer):
   def continues_word(self, token):
     return False  # A piece shows where a word ends, not where it begins.
 
+  def join(self, tokens):
+    """Returns the words that tokens are made of, with a space between them."""
+    text = "".join(tokens).replace(_END, " ")
+    return " ".join(self.basic_tokenizer.tokenize(text))
+
   def tokenize_with_offsets(self, text):
     """Splits text into tokens and returns their places in it."""
     tokens, sources = [], iter(self.basic_tokenizer.sources(text))

@@ -98,7 +98,7 @@ def replace_rows(path: str, vocab_file: str, table: np.ndarray) -> str:
   two numbers instead, of vectors and of their width. A ValueError names any
   other line, or a vocabulary that is not one of words.
   """
-  if vocab_file.endswith((".model", ".json")):
+  if vocabulary_table.kind_of(vocab_file).marks_words:
     raise ValueError(
       f"--vocab_file={vocab_file}: its tokens mark where words begin or end; "
       "expected a vocab.txt or *.words"

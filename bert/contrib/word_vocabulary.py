@@ -5,12 +5,19 @@ words of jieba's dictionary, or single characters where it has none; other text
 becomes BERT's words. A word that is not in the vocabulary is one [UNK].
 """
 
+from collections.abc import Mapping, Sequence
+import itertools
 import re
+from typing import Any
 
 from bert import tokenization
 from bert.data import imports
 
-jieba = imports.load("jieba", "vocabularies of words")
+jieba = imports.load(
+  "jieba",
+  "vocabularies of words",
+  install="--use-pep517 -r requirements/jieba.txt",
+)
 jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
 
 _RANGES = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
@@ -44,3 +51,17 @@ class Tokenizer(tokenization.FullTokenizer):
 
 
 load_vocab = tokenization.load_vocab
+
+
+def learn(paths: Sequence[str], settings: Any) -> int:
+  """Writes the vocabulary that create_vocab.py asks for; returns its size."""
+  from bert import create_vocab  # It asks for this module, too.
+
+  def choose(
+    words: Mapping[str, int], reserved: list[str], vocab_size: int
+  ) -> dict[str, None]:
+    frequent = [word for word, _ in create_vocab.by_frequency(words)]
+    vocab = dict.fromkeys(reserved + frequent)
+    return dict(itertools.islice(vocab.items(), vocab_size))
+
+  return create_vocab.learn(list(paths), settings, WordSplitter, choose)

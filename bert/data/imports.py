@@ -21,7 +21,6 @@ _PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 # What pip takes to install them, if not -r requirements/<package>.txt.
 _REQUIREMENTS = {
   "huggingface_hub": "-r requirements.txt",
-  "jieba": "--use-pep517 -r requirements/jieba.txt",
   "onnxruntime": "-r requirements/onnx.txt",
   "tensorflow_text": "-r requirements.txt",
   "waitress": "-r requirements.txt",
@@ -109,16 +108,21 @@ def _hidden_unless_it_fails() -> Iterator[None]:
         os.write(2, log.read())
 
 
-def load(package: str, use: str) -> Any:
+def load(package: str, use: str, install: str | None = None) -> Any:
   """Imports a package; an ImportError says what for, and the cure.
 
-  Call it before any work: a program then ends before it, with one line. `use`
-  is what needs the package: a flag, or kinds of files.
+  Call it before any work: a program then ends before it, with one line.
+
+  Args:
+    package: its name at imports.
+    use: what needs it: a flag, or kinds of files.
+    install: what pip takes to install it, if that is not in the table.
   """
   try:
     return importlib.import_module(package)
   except ImportError as error:
-    named = _REQUIREMENTS.get(package, f"-r requirements/{package}.txt")
+    named = f"-r requirements/{package}.txt"
+    named = install or _REQUIREMENTS.get(package, named)
     raise ImportError(
       f"{package} is needed for {use} ({error}): pip install {named}"
     ) from None

@@ -15,7 +15,7 @@ import tensorflow_text
 
 from bert import tokenization
 from bert.data import files
-from bert.vocabularies import vocabulary_table
+from bert.vocabularies import sentence_pieces, vocabulary_table
 
 _INT32: Any = tf.int32  # tensorflow-text states a type of its own for it.
 _LONGEST_WORD = 200  # Characters; a longer one is unknown, as in the original.
@@ -134,9 +134,9 @@ def make_tokenizer(
   vocab_file: str, do_lower_case: bool = True
 ) -> WordPieces | SentencePieces:
   """Makes the tokenizer of a vocabulary, if a graph can split texts so."""
-  if vocab_file.endswith(".model"):
-    return SentencePieces(vocab_file, do_lower_case)
   python = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
+  if isinstance(python, sentence_pieces.Tokenizer):
+    return SentencePieces(vocab_file, do_lower_case)
   if type(python) is not tokenization.FullTokenizer:
     raise ValueError(
       f"{vocab_file}: a graph splits by WordPieces or SentencePiece; this is "

@@ -21,8 +21,6 @@ _NO_SPAN = "empty"
 # The odds of no answer if no part of the text can be an answer. The original
 # began its search for the lowest odds with the same number.
 _CERTAIN_ODDS = 1_000_000.0
-_WORD_MARK = "\u2581"  # SentencePiece's, where a word begins.
-_WORD_END = "</w>"  # GPT-1's, where a word ends.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +74,10 @@ class SpanSearch:
   def __init__(
     self, maker: squad_features.FeatureMaker, settings: AnswerSettings
   ):
-    self._settings, self._tokens = settings, maker.tokens
+    self._settings = settings
+    self._tokens, self._join = maker.tokens, maker.join
     self._has_version_2 = maker.settings.version_2_with_negative
     basic = tokenization.BasicTokenizer(maker.settings.do_lower_case)
-    self._basic_tokenizer = basic
     # Where text has no spaces, all candidates may be of the same long words.
     self._align = functools.lru_cache(8)(lambda words: align(words, basic))
 
@@ -162,7 +160,7 @@ class SpanSearch:
         first -= 1
       while self._continues_word(document, last + 1):
         last += 1
-    text = self._text_of(document, first, last)
+    text = self._join(self._tokens(document.ids[first : last + 1]))
     begin, _ = document.words[document.word_of(first)]
     _, end = document.words[document.word_of(last)]
     words = document.context[begin:end]
@@ -172,17 +170,6 @@ class SpanSearch:
         progress.note(f"note: no {text!r} found in {words!r}")
       return begin, end
     return begin + part[0], begin + part[1]
-
-  def _text_of(self, document, first, last):
-    """Returns the text that `find_tokens` looks for."""
-    tokens = self._tokens(document.ids[first : last + 1])
-    [begin], [end] = map(self._tokens, (document.ids[:1], document.ids[-1:]))
-    if begin.startswith(_WORD_MARK) or end.endswith(_WORD_END):
-      # Punctuation stands in other pieces.
-      text = "".join(tokens).replace(_WORD_MARK, " ").replace(_WORD_END, " ")
-      return " ".join(self._basic_tokenizer.tokenize(text))
-    text = " ".join(tokens).replace(" ##", "").replace("##", "")
-    return " ".join(text.split())
 
   def _continues_word(self, document, token):
     """Returns whether a token is a further piece of the word before it."""

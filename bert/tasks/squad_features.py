@@ -180,6 +180,7 @@ class FeatureMaker:
       settings.vocab_file, settings.do_lower_case
     )
     self.encode, self.tokens = tokenizer.encode, tokenizer.convert_ids_to_tokens
+    self.join = tokenizer.join
     special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     self._cls_id, self._sep_id = special
 

@@ -65,6 +65,12 @@ def load_vocab(path: str) -> dict[str, int]:
   return vocab
 
 
+def learn(paths: Iterable[str], settings: Any) -> int:
+  """Writes the model of `train`; returns how many pieces it has."""
+  files.write_bytes(settings.output_file, train(paths, settings))
+  return len(load_vocab(settings.output_file))
+
+
 def train(paths: Iterable[str], settings: Any) -> bytes:
   """Trains a "unigram" or "bpe" model on text; returns its file's contents.
 
@@ -141,6 +147,11 @@ class Tokenizer(tokenization.FullTokenizer):
     """Returns whether a piece is inside a word, for whole-word masks."""
     begins = token.startswith(vocabulary_table.WORD_MARK)
     return not begins and token not in SPECIAL
+
+  def join(self, tokens: Iterable[str]) -> str:
+    """Returns words; punctuation, which is in other pieces, is one as well."""
+    text = "".join(tokens).replace(vocabulary_table.WORD_MARK, " ")
+    return " ".join(self.basic_tokenizer.tokenize(text))
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into pieces."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 import importlib
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert import tokenization
 from bert.data import files
@@ -16,62 +16,85 @@ class VocabularyKind(NamedTuple):
   """A kind of vocabulary."""
 
   name: str  # The file's in the folder of a model.
-  module: str  # Has `Tokenizer` and `load_vocab`; imported when it is needed.
+  # Has `Tokenizer` and `load_vocab`, and `learn` if `models` says that it is
+  # learned; imported when it is needed.
+  module: str
   beside: tuple[str, ...] = ()  # Names of other files that belong to it.
+  models: tuple[str, ...] = ()  # Values of --model of create_vocab.py.
+  # Whether tokens show where words begin or end, not which ones continue one.
+  marks_words: bool = False
+  keeps_accents: bool = False  # Whether lower-casing does.
 
 
-_WORD_PIECES = VocabularyKind("vocab.txt", "")
+_WORD_PIECES = VocabularyKind("vocab.txt", "", models=("wordpiece",))
 # By the endings of names; all others are of WordPieces.
-_KINDS = {
-  ".model": VocabularyKind("vocab.model", "bert.vocabularies.sentence_pieces"),
+KINDS = {
+  ".model": VocabularyKind(
+    "vocab.model",
+    "bert.vocabularies.sentence_pieces",
+    models=("unigram", "bpe"),
+    marks_words=True,
+    keeps_accents=True,
+  ),
+  ".words": VocabularyKind(
+    "vocab.words", "bert.contrib.word_vocabulary", models=("words",)
+  ),
   ".json": VocabularyKind(
     "encoder_bpe_40000.json",
     "bert.contrib.gpt_vocabulary",
-    ("vocab_40000.bpe",),
+    beside=("vocab_40000.bpe",),
+    marks_words=True,
   ),
-  ".words": VocabularyKind("vocab.words", "bert.contrib.word_vocabulary"),
 }
-NAMES = tuple(kind.name for kind in (_WORD_PIECES, *_KINDS.values()))
+NAMES = tuple(kind.name for kind in (_WORD_PIECES, *KINDS.values()))
+# The ending of the file that create_vocab.py writes, by --model.
+ENDINGS = dict.fromkeys(_WORD_PIECES.models, "") | {
+  model: ending for ending, kind in KINDS.items() for model in kind.models
+}
 HELP = (
   "The vocabulary of the model: WordPieces, one a line (vocab.txt), a model of "
   "SentencePiece (*.model), words (*.words), or GPT-1's encoder_bpe_40000.json."
 )
+MODELS_HELP = (
+  "The kind of vocabulary: unigram and bpe make a model of SentencePiece "
+  "(*.model); words a list of the most frequent words (*.words), Chinese ones "
+  "as jieba cuts them."
+)
 
 
-def _kind_of(vocab_file: str) -> VocabularyKind:
-  return _KINDS.get(os.path.splitext(vocab_file)[1], _WORD_PIECES)
+def kind_of(vocab_file: str) -> VocabularyKind:
+  """Returns the kind of a vocabulary, by its name."""
+  return KINDS.get(os.path.splitext(vocab_file)[1], _WORD_PIECES)
 
 
 def is_word_pieces(vocab_file: str) -> bool:
   """Returns whether a vocabulary is of WordPieces, by its name."""
-  return _kind_of(vocab_file) is _WORD_PIECES
+  return kind_of(vocab_file) is _WORD_PIECES
 
 
 def strips_marks(vocab_file: str, do_lower_case: bool) -> bool:
-  """Returns whether the tokenizer of a vocabulary strips combining marks.
-
-  Lower-casing does, but for models of SentencePiece.
-  """
-  return do_lower_case and not vocab_file.endswith(".model")
+  """Returns whether the tokenizer of a vocabulary strips combining marks."""
+  return do_lower_case and not kind_of(vocab_file).keeps_accents
 
 
 def make_tokenizer(
   vocab_file: str, do_lower_case: bool = True, never_split: Iterable[str] = ()
 ) -> tokenization.FullTokenizer:
   """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`."""
-  module = _module_of(vocab_file)
+  module = module_of(vocab_file)
   make = module.Tokenizer if module else tokenization.FullTokenizer
   return make(vocab_file, do_lower_case, never_split)
 
 
-def _module_of(vocab_file: str):
-  name = _kind_of(vocab_file).module
+def module_of(vocab_file: str) -> Any:
+  """Returns the module of a vocabulary's kind; None for WordPieces."""
+  name = kind_of(vocab_file).module
   return importlib.import_module(name) if name else None
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads the tokens of a vocabulary of any kind, and their ids."""
-  return (_module_of(vocab_file) or tokenization).load_vocab(vocab_file)
+  return (module_of(vocab_file) or tokenization).load_vocab(vocab_file)
 
 
 def size_of(vocab_file: str) -> int:
@@ -121,7 +144,7 @@ def is_cased(vocab: Iterable[str]) -> bool | None:
 
 def saved_names(vocab_file: str) -> dict[str, str]:
   """Returns the files of a vocabulary by their names in an output folder."""
-  kind, folder = _kind_of(vocab_file), os.path.dirname(vocab_file)
+  kind, folder = kind_of(vocab_file), os.path.dirname(vocab_file)
   others = {name: os.path.join(folder, name) for name in kind.beside}
   return {kind.name: vocab_file, **others}
 

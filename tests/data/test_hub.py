@@ -109,7 +109,7 @@ def test_weights_in_parts_and_those_of_tensorflow_1(hub, find):
 def test_the_files_of_every_vocabulary_and_those_of_gpt_1_are_fetched(
   hub, find
 ):
-  for kind in (*vocabulary_table._KINDS.values(), *vocabulary_table.NAMES):
+  for kind in (*vocabulary_table.KINDS.values(), *vocabulary_table.NAMES):
     names = [kind] if isinstance(kind, str) else [kind.name, *kind.beside]
     assert set(names) <= set(product._SMALL_FILES)
   gpt = dict.fromkeys(

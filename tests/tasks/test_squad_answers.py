@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from bert import tokenization
+from bert.contrib import gpt_vocabulary
 from bert.data import packing
 from bert.tasks import squad_answers, squad_features
+from bert.vocabularies import sentence_pieces
 
 # "##er" and "##'" stand for what a tokenizer may cut a word into.
 VOCABULARY = "[UNK] steve smith ' s wins ##er , big the".split()
@@ -40,13 +42,17 @@ def search(
   n_best_size=3,
   max_answer_length=4,
   has_null=False,
+  kind=tokenization.FullTokenizer,
   **others,
 ):
-  """Answers a question of one token."""
+  """Answers a question of one token, in pieces of a kind of tokenizer."""
   maker = mock.Mock()
   maker.settings.version_2_with_negative = has_null
   maker.settings.do_lower_case = True
   maker.tokens = lambda ids: [pieces[i] for i in ids]
+  tokenizer = object.__new__(kind)
+  tokenizer.basic_tokenizer = tokenization.BasicTokenizer()
+  maker.join = tokenizer.join
   settings = squad_answers.AnswerSettings(
     n_best_size, max_answer_length, **others
   )
@@ -71,26 +77,30 @@ def texts(prediction):
   return [span.text for span in prediction.spans]
 
 
-PIECES = {
-  "SentencePiece": "▁steve ▁smi th ' s ▁wins ,".split(),
-  "GPT-1": "steve</w> smi th</w> '</w> s</w> wins</w> ,</w>".split(),
-}
+PIECES = (
+  (sentence_pieces.Tokenizer, "▁steve ▁smi th ' s ▁wins ,"),
+  (gpt_vocabulary.Tokenizer, "steve</w> smi th</w> '</w> s</w> wins</w> ,</w>"),
+)
 
 
-@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+@pytest.mark.parametrize(("kind", "pieces"), PIECES, ids=["marks", "ends"])
 @pytest.mark.parametrize(
   ("first", "last", "text"),
   [(0, 0, "Steve"), (1, 2, "Smith"), (0, 4, "Steve Smith's"), (2, 2, "th")]
   + [(5, 5, "WINS"), (3, 5, "'s WINS")],
 )
-def test_pieces_with_marks_are_found_in_their_words(pieces, first, last, text):
+def test_pieces_with_marks_are_found_in_their_words(
+  kind, pieces, first, last, text
+):
   document = squad_features.Document(
-    "Steve  Smith's WINS,", lambda words: list(range(len(pieces)))
+    "Steve  Smith's WINS,", lambda words: list(range(len(pieces.split())))
   )
   document.__dict__["first_tokens"] = [0, 1, 5, 7]
   logits = low()
   logits[0, 0, first + 3] = logits[1, 0, last + 3] = 5
-  found = search(logits, WHOLE, document, pieces, max_answer_length=9)
+  found = search(
+    logits, WHOLE, document, pieces.split(), max_answer_length=9, kind=kind
+  )
   assert found.answer.text == text
 
 
