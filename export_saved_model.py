@@ -176,10 +176,10 @@ import time
 
 from absl import logging
 
-from bert.cli import vectors
+from bert import loading
 from bert.data import files
 from bert.export import comparison, exporting, trained_models
-from bert.serving import exported_model, request_lines
+from bert.serving import request_lines
 from bert.vocabularies import vocabulary_table
 
 
@@ -191,7 +191,7 @@ def read_settings() -> ExportSettings:
     folder
     and files.exists(os.path.join(folder, "settings.json"))
     and settings.init_checkpoint == model_folder.find_weights(folder)
-    and not exported_model.makes_vectors(folder)
+    and not loading.makes_vectors(folder)
   ):
     return dataclasses.replace(settings, model_dir=folder, init_checkpoint=None)
   return settings
@@ -221,9 +221,9 @@ def load_model(
         "has one"
       )
     return trained_models.load_output_dir(settings.model_dir, vocab_file)
-  makes_vectors = exported_model.makes_vectors(settings.folder or "")
+  makes_vectors = loading.makes_vectors(settings.folder or "")
   task = settings.task or ("features" if makes_vectors else None)
-  return vectors.load(settings, task)
+  return loading.load_pretrained(settings, task)
 
 
 def make_gate(settings: ExportSettings) -> comparison.Gate | None:

@@ -10,7 +10,7 @@ import dataclasses
 import re
 
 from bert.cli import model_folder, program, shared_flags, typed_flags
-from bert.data import text_vectors, vector_files
+from bert.data import text_prompts, vector_files
 
 _data = typed_flags.group("Data")
 _output = typed_flags.group("Output")
@@ -46,7 +46,7 @@ class VectorSettings(shared_flags.InferenceSettings):
     "The prompt to put before every text, of those that a folder of "
     "sentence-transformers has, such as query; default the one it states.",
   )
-  # What the folder states: see `text_vectors.PREPARATION`.
+  # What the folder states: see `text_prompts.PREPARATION`.
   prompts: dict[str, str] | None = None
   default_prompt_name: str | None = None
   lower_case: bool | None = None
@@ -86,7 +86,7 @@ import keras
 import tensorflow as tf
 
 from bert import heads
-from bert.cli import text_programs, vectors
+from bert.cli import sbert_flags, text_programs
 from bert.encoders import encoder_table
 from bert.inputs import records, text_inputs
 
@@ -147,8 +147,8 @@ class Extractor:
     tokenizer = self._model.tokenizer
     self.encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
     self._prepare = functools.partial(
-      text_vectors.prepare,
-      prompt=text_vectors.find_prompt(
+      text_prompts.prepare,
+      prompt=text_prompts.find_prompt(
         settings.prompts, settings.default_prompt_name, "--prompt_name"
       ),
       lower_case=settings.lower_case,
@@ -195,7 +195,7 @@ def main(**blocks: int) -> None:
   settings = model_folder.find_files(VectorSettings.read())
   # The vectors of tokens are BERT's own.
   if settings.pooling != "none" or not settings.given & {"pooling"}:
-    stated = vectors.read_flags(settings, ["layers"])
+    stated = sbert_flags.read(settings, ["layers"])
     settings = dataclasses.replace(settings, **stated)
   elif settings.prompt_name:
     raise ValueError("--prompt_name: --pooling=none makes no vectors of texts")

@@ -167,7 +167,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import heads, modeling
-from bert.cli import devices, fine_tuning, vectors
+from bert.cli import devices, fine_tuning, sbert_flags
 from bert.inputs import feature_sets
 from bert.tasks import embedding_data
 
@@ -350,7 +350,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
 
 def main() -> None:
   settings = fine_tuning.read_settings(EmbeddingSettings)
-  settings = vectors.follow_start(settings)
+  settings = sbert_flags.follow_start(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
   with fine_tuning.open_run(settings, data, strategy) as run:

@@ -25,7 +25,7 @@ from bert.data import (
   progress,
   remote,
   text_files,
-  text_vectors,
+  text_prompts,
   vector_files,
   vector_index,
   vector_search,
@@ -260,7 +260,7 @@ def main() -> None:
     )
   for flag, what in (("prompt_name", "query"), ("line_prompt_name", "line")):
     if (name := getattr(settings, flag)) is not None:
-      prompt = text_vectors.find_prompt(model.prompts, name, f"--{flag}")
+      prompt = text_prompts.find_prompt(model.prompts, name, f"--{flag}")
       progress.note(f"{prompt!r} precedes every {what}: the prompt {name}")
   reranker = open_reranker(settings) if settings.rerank else None
   vectors = open_index(settings, model)

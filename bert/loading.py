@@ -14,12 +14,13 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from bert.data import file_search, hub, imports
-from bert.serving import export_card, exported_model
+from bert.data import file_search, files, hub, imports, sbert_files
+from bert.serving import answers, export_card, exported_model
 from bert.vocabularies import vocabulary_table
 
 if TYPE_CHECKING:
   from bert import modeling
+  from bert.export import trained_models
 
 Answer = dict[str, Any]
 
@@ -96,19 +97,52 @@ def load(
   if export_card.FILE in found or engine:
     return Model(exported_model.ExportedModel(folder, threads, engine))
   vocab_file = vocabulary_table.find([folder])
-  makes_vectors = exported_model.makes_vectors(folder)
+  is_encoder = makes_vectors(folder)
   is_trained = "settings.json" in found and vocab_file
   has_tokens = vocab_file or "tokenizer.json" in found
-  if not is_trained and not (makes_vectors and has_tokens):
+  if not is_trained and not (is_encoder and has_tokens):
     raise ValueError(_describe(folder, found))
   imports.import_tensorflow()  # It takes seconds.
-  from bert.cli import vectors
+  from bert.cli import model_folder, shared_flags
   from bert.export import exporting
 
   trained = None
-  if makes_vectors:
-    trained, vocab_file = vectors.load_folder(folder)
+  if is_encoder:
+    settings = shared_flags.InferenceSettings(model=folder)
+    settings = model_folder.find_files(settings)
+    trained = load_pretrained(settings, "features")
+    vocab_file = settings.vocab_file
   return Model(exporting.in_memory(folder, str(vocab_file), trained))
+
+
+def makes_vectors(folder: str) -> bool:
+  """Returns whether a folder holds an encoder of sentences, and no head."""
+  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
+  is_encoder = files.exists(os.path.join(folder, sbert_files.MODULES))
+  return is_encoder and not answers.is_trained(str(settings.get("problem")))
+
+
+def load_pretrained(
+  settings: Any, kind: str | None = None
+) -> "trained_models.TrainedModel":
+  """Loads weights that no task was learned with, as `export` takes them.
+
+  Args:
+    settings: the flags of a program, of which `model_folder.find_files` has
+      found the files of --model; what they state of vectors is followed.
+    kind: "features" or "fill_mask"; default what the weights have a head for.
+  """
+  from bert.cli import model_folder, sbert_flags
+  from bert.export import trained_models
+
+  config = model_folder.read_config(settings)
+  weights, do_lower_case = settings.start().weights, settings.do_lower_case
+  trained = trained_models.load_pretrained(weights, config, do_lower_case, kind)
+  if "normalize" not in trained_models.setting_names(trained.kind):
+    return trained
+  flags = sbert_flags.read(settings)
+  model_folder.check_length(flags.get("max_seq_length", 0), config)
+  return trained_models.override(trained, flags)
 
 
 def load_encoder(

@@ -1,6 +1,6 @@
 """Vectors of folders that sentence-transformers saved are that library's.
 
-The tests of its files alone are in tests/data/test_text_vectors.py.
+The tests of its files alone are in tests/data/test_sbert_files.py.
 """
 
 import json

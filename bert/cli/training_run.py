@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import run_report, shared_flags
-from bert.data import files, label_files, text_vectors
+from bert.data import files, label_files, sbert_files
 from bert.training import (
   loop,
   model_selection,
@@ -62,7 +62,7 @@ class TrainingRun:
     made = getattr(self.data, "model_settings", {})
     if "normalize" in made:
       flags = made["pooling"], made["normalize"], self.settings.max_seq_length
-      text_vectors.write(self.folder, self.config.hidden_size, *flags)
+      sbert_files.write(self.folder, self.config.hidden_size, *flags)
     if labels:
       label_files.write(os.path.join(self.folder, "labels.txt"), labels)
 

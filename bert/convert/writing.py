@@ -6,7 +6,7 @@ from typing import Any
 
 from bert import modeling
 from bert.convert import conversion, huggingface, models, tokenizer_files
-from bert.data import atomic, files, hub, label_files, text_vectors
+from bert.data import atomic, files, hub, label_files, sbert_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
 
@@ -37,7 +37,7 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
     if output_format != "keras_hub":
       for source in model.opened.folders:
-        made = text_vectors.copy(source, temporary)
+        made = sbert_files.copy(source, temporary)
         lines += [f"{name}: the same vectors" for name in made]
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")

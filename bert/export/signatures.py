@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import heads
-from bert.data import text_vectors
+from bert.data import text_prompts
 from bert.export import tf_tokenization, trained_models
 from bert.serving import answers, export_card, tensorflow_engine
 from bert.vocabularies import vocabulary_table
@@ -121,7 +121,7 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   cls_id, sep_id = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   labels = tf.constant(list(trained.labels), tf.string)
   get = trained.prediction.get
-  prompt = text_vectors.find_prompt(
+  prompt = text_prompts.find_prompt(
     get("prompts"), get("default_prompt_name"), "prompt_name"
   )
 

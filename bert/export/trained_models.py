@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from bert import heads, modeling
-from bert.data import files, hub, label_files, text_vectors
+from bert.data import files, hub, label_files, text_prompts
 from bert.encoders import encoder_table
 from bert.serving import answers
 from bert.tasks import classification_problems
@@ -27,7 +27,7 @@ _DEFAULTS = {
   "pooling": "mean",
   "normalize": False,
   "top_k": 5,
-  **dict.fromkeys(text_vectors.PREPARATION),
+  **dict.fromkeys(text_prompts.PREPARATION),
 }
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 

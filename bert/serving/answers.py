@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bert.data import files, imports, packing, text_vectors
+from bert.data import files, imports, packing, text_prompts
 from bert.serving import answer_maker, export_card
 from bert.tasks import (
   classification_problems,
@@ -101,7 +101,7 @@ class Features(answer_maker.AnswerMaker):
 
   def with_prompt(self, name):
     prompts = self.card.settings.get("prompts")
-    text_vectors.find_prompt(prompts, name, "prompt_name")
+    text_prompts.find_prompt(prompts, name, "prompt_name")
     maker = copy.copy(self)
     maker.prompt_name = name
     return maker
@@ -116,10 +116,10 @@ class Features(answer_maker.AnswerMaker):
     get = self.card.settings.get
     name = self.prompt_name
     name = get("default_prompt_name") if name is None else name
-    prompt = text_vectors.find_prompt(get("prompts"), name, "prompt_name")
+    prompt = text_prompts.find_prompt(get("prompts"), name, "prompt_name")
     prompts = {"text": prompt}  # The second text of a pair has none.
     prepared = {
-      name: text_vectors.prepare(text, prompts.get(name), get("lower_case"))
+      name: text_prompts.prepare(text, prompts.get(name), get("lower_case"))
       for name, text in texts.items()
     }
     return super()._encode(prepared)

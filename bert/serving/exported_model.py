@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert.data import files, packing, processor, progress, text_vectors
+from bert.data import packing, processor, progress
 from bert.serving import answer_maker, answers, export_card, formats
 from bert.vocabularies import vocabulary_table
 
@@ -152,13 +152,6 @@ class ExportedModel:
       numbers = (found * 65535).round().astype("<u2")
       shown = base64.b64encode(numbers.tobytes()).decode()
     return {"tokens": self.maker.tokens(row), "attention": shown}
-
-
-def makes_vectors(folder: str) -> bool:
-  """Returns whether a folder holds an encoder of sentences, and no head."""
-  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
-  is_encoder = files.exists(os.path.join(folder, text_vectors.MODULES))
-  return is_encoder and not answers.is_trained(str(settings.get("problem")))
 
 
 def open_engine(

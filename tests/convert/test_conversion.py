@@ -21,7 +21,7 @@ from bert import heads, run_classifier
 from bert.cli import model_folder, output_folder
 from bert.contrib import feature_tagger
 from bert.convert import conversion, writing
-from bert.data import text_vectors
+from bert.data import sbert_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 import paths
@@ -113,12 +113,12 @@ def test_the_files_of_sentence_transformers_are_kept():
   (here / "config_sentence_transformers.json").write_text(content)
   # The length that version 6 states is in a file that Google's lacks.
   (here / "tokenizer_config.json").write_text('{"model_max_length": 5}')
-  before = text_vectors.read(str(here))
+  before = sbert_files.read(str(here))
   assert (before["max_seq_length"], before["prompts"]) == (5, {"query": "Q: "})
   convert(input=here, output=there)
   convert(input=there, output=back)
-  assert text_vectors.read(str(there)) == before
-  assert text_vectors.read(str(back)) == before
+  assert sbert_files.read(str(there)) == before
+  assert sbert_files.read(str(back)) == before
   (here / "modules.json").write_text("[]")
   refuses("makes vectors with ; expected", input=here, output="other")
 

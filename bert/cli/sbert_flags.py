@@ -1,16 +1,15 @@
-"""Vectors of texts as the files of sentence-transformers in a folder state."""
+"""Flags that the files of sentence-transformers in a folder state."""
 
 from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from bert.cli import model_folder, output_folder, shared_flags
-from bert.data import progress, text_vectors
-from bert.export import trained_models
+from bert.cli import output_folder
+from bert.data import progress, sbert_files, text_prompts
 from bert.training import same_run
 
 
-def read_flags(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
+def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
   """Returns the flags that are stated and not given, and `PREPARATION`.
 
   With --pooling, nothing of what depends on it. A ValueError if --prompt_name
@@ -19,18 +18,18 @@ def read_flags(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
   asked = getattr(settings, "prompt_name", None)
   names = {"pooling", "normalize", "max_seq_length", *more} - settings.given
   for folder in settings.start().folders:
-    found = text_vectors.read(folder, "pooling" not in settings.given)
+    found = sbert_files.read(folder, "pooling" not in settings.given)
     if not found:
       continue
     flags = {name: found[name] for name in found if name in names}
     shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
     if shown:
       progress.note(f"{shown}, as sentence-transformers' files in {folder} say")
-    texts = {name: found[name] for name in text_vectors.PREPARATION}
+    texts = {name: found[name] for name in text_prompts.PREPARATION}
     if asked is not None:
       texts["default_prompt_name"] = asked
     name = texts["default_prompt_name"]
-    prompt = text_vectors.find_prompt(texts["prompts"], name, "--prompt_name")
+    prompt = text_prompts.find_prompt(texts["prompts"], name, "--prompt_name")
     if prompt:
       default = ", the default" if asked is None else ""
       line = f"{prompt!r} precedes every text: the prompt {name}{default}"
@@ -40,7 +39,7 @@ def read_flags(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
       progress.note(f"texts are lower-cased, as the files in {folder} say")
     return flags | texts
   if asked is not None:
-    text_vectors.find_prompt(None, asked, "--prompt_name")
+    text_prompts.find_prompt(None, asked, "--prompt_name")
   return {}
 
 
@@ -51,8 +50,8 @@ def follow_start(settings: Any) -> Any:
   """
   begins = settings.do_train and settings.init_checkpoint
   if begins or output_folder.starts_elsewhere(settings):
-    flags = read_flags(settings)
-    texts = {name: flags.pop(name, None) for name in text_vectors.PREPARATION}
+    flags = read(settings)
+    texts = {name: flags.pop(name, None) for name in text_prompts.PREPARATION}
     if texts["lower_case"] or texts["default_prompt_name"]:
       raise ValueError(
         f"--model={settings.model}: its files ask for a prompt before every "
@@ -61,22 +60,3 @@ def follow_start(settings: Any) -> Any:
       )
     return dataclasses.replace(settings, **flags)
   return settings
-
-
-def load(settings: Any, kind: str | None = None) -> trained_models.TrainedModel:
-  """Loads a pre-trained model; its vectors are what its folder states."""
-  config = model_folder.read_config(settings)
-  weights, do_lower_case = settings.start().weights, settings.do_lower_case
-  trained = trained_models.load_pretrained(weights, config, do_lower_case, kind)
-  if "normalize" not in trained_models.setting_names(trained.kind):
-    return trained
-  flags = read_flags(settings)
-  model_folder.check_length(flags.get("max_seq_length", 0), config)
-  return trained_models.override(trained, flags)
-
-
-def load_folder(path: str) -> tuple[trained_models.TrainedModel, str]:
-  """Loads the encoder in a folder without flags, and finds its vocabulary."""
-  settings = shared_flags.InferenceSettings(model=path)
-  settings = model_folder.find_files(settings)
-  return load(settings, "features"), settings.vocab_file

@@ -1,4 +1,4 @@
-"""The vectors of texts that the files of sentence-transformers ask for.
+"""The files of sentence-transformers (SBERT), which say how vectors are made.
 
 Every key of these files is in a table here. A key or a value that is not may
 change the vectors, and is refused by its name.
@@ -7,7 +7,7 @@ change the vectors, and is refused by its name.
 import os
 from typing import Any
 
-from bert.data import files
+from bert.data import files, text_prompts
 
 MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
@@ -18,8 +18,6 @@ _TRANSFORMERS = tuple(f"sentence_{n}_config.json" for n in _ENCODERS.split())
 # All of them, as patterns: the folders' names are in modules.json.
 FILES = (MODULES, _MODEL, *_TRANSFORMERS)
 FILES += ("*_Pooling/config.json", "*_Normalize/config.json")
-# The settings that change a text before it becomes tokens.
-PREPARATION = ("prompts", "default_prompt_name", "lower_case")
 
 _ANYTHING = (object,)  # Changes no vector.
 _POOLING_MODES = ("cls", "mean", "max")
@@ -83,8 +81,8 @@ _TRANSFORMER_KEYS = {
 def read(folder: str, reads_modules: bool = True) -> dict[str, Any]:
   """Returns what the files state; {} without modules.json.
 
-  These are flags of extract_features.py and the settings of `PREPARATION`;
-  without `reads_modules`, only those that do not depend on the pooling.
+  These are flags of extract_features.py and `text_prompts.PREPARATION`; without
+  `reads_modules`, only those that do not depend on the pooling.
   """
   path = os.path.join(folder, MODULES)
   if not files.exists(path):
@@ -206,40 +204,13 @@ def _read_prompts(path: str, includes_prompt: bool) -> dict[str, Any]:
         f"{path}: the prompt {name!r:.80} is {prompt!r:.80}; expected a text"
       )
   default = settings.get("default_prompt_name")
-  find_prompt(prompts, default, f"{path}: default_prompt_name")
+  text_prompts.find_prompt(prompts, default, f"{path}: default_prompt_name")
   if any(prompts.values()) and not includes_prompt:
     raise ValueError(
       f"{path}: prompts, with include_prompt of false in Pooling's config.json:"
       " here a prompt is pooled with its text"
     )
   return {"prompts": prompts or None, "default_prompt_name": default}
-
-
-def find_prompt(
-  prompts: dict[str, str] | None, name: str | None, source: str
-) -> str:
-  """Returns the prompt of a name, "" for None; a ValueError if it is unknown.
-
-  The error begins with the source of the name, such as a flag.
-  """
-  if name is None:
-    return ""
-  if name not in (prompts or {}):
-    known = ", ".join(prompts or {}) or "none"
-    raise ValueError(f"{source}={name}: the prompts of the model: {known}")
-  return (prompts or {})[name]
-
-
-def prepare(text: str, prompt: str | None, lower_case: bool | None) -> str:
-  """Returns what becomes tokens: the prompt, and a text, perhaps in lower case.
-
-  Characters are lower-cased one by one, as by the library: no final sigma.
-
-  >>> prepare("The END", "query: ", True), prepare("The END", "", False)
-  ('query: the end', 'The END')
-  """
-  text = f"{prompt or ''}{text}"
-  return "".join(map(str.lower, text)) if lower_case else text
 
 
 def _check(path: str, values: dict[str, Any], allowed: dict[str, Any]) -> None:

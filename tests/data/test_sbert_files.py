@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert.data import text_vectors
+from bert.data import sbert_files
 import sentence_folder
 
 TYPES = ("Transformer", "Pooling", "Normalize")
@@ -57,16 +57,16 @@ def write_modules(folder, names=TYPES, **pooling):
   ],
 )
 def test_what_is_known(tmp_path, names, pooling, expected):
-  assert text_vectors.read(str(tmp_path)) == {}
+  assert sbert_files.read(str(tmp_path)) == {}
   write_modules(tmp_path, names, **pooling)
-  flags = text_vectors.read(str(tmp_path))
+  flags = sbert_files.read(str(tmp_path))
   assert (flags["pooling"], flags["normalize"]) == expected
   assert flags["layers"] == ("-1",)
 
 
 def test_what_version_6_writes(tmp_path):
   write(tmp_path)
-  assert text_vectors.read(str(tmp_path)) == {
+  assert sbert_files.read(str(tmp_path)) == {
     "layers": ("-1",),
     "pooling": "mean",
     "normalize": True,
@@ -75,7 +75,7 @@ def test_what_version_6_writes(tmp_path):
     "prompts": {"document": "", "query": ""},
     "default_prompt_name": None,
   }
-  assert text_vectors.read(str(tmp_path), reads_modules=False).keys() == {
+  assert sbert_files.read(str(tmp_path), reads_modules=False).keys() == {
     "max_seq_length",
     "lower_case",
     "prompts",
@@ -131,7 +131,7 @@ OTHERS = {
 def test_other_keys_and_values_are_refused_by_name(tmp_path, file, key, value):
   write(tmp_path, {file: {key: value}})
   with pytest.raises(ValueError) as caught:
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
   message = str(caught.value)
   named = "the pooling" if value in ("lasttoken", ["mean", "max"]) else key
   assert f"{tmp_path / file}: {named}" in message and "\n" not in message
@@ -168,28 +168,28 @@ def test_the_longest_input(tmp_path, changes, expected):
   write_modules(tmp_path, **MEAN)
   for name, content in changes.items():
     (tmp_path / name).write_text(json.dumps(content))
-  assert text_vectors.read(str(tmp_path))["max_seq_length"] == expected
+  assert sbert_files.read(str(tmp_path))["max_seq_length"] == expected
 
 
 def test_prompts(tmp_path):
   name, prompts = "config_sentence_transformers.json", {"q": "Q: ", "d": None}
   write(tmp_path, {name: {"prompts": prompts, "default_prompt_name": "q"}})
-  flags = text_vectors.read(str(tmp_path))
+  flags = sbert_files.read(str(tmp_path))
   assert flags["prompts"] == {"q": "Q: ", "d": ""}
   assert flags["default_prompt_name"] == "q"
   write(tmp_path, {name: {"default_prompt_name": "title"}})
   message = "default_prompt_name=title: the prompts of the model: document, qu"
   with pytest.raises(ValueError, match=message):
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
   write(tmp_path, {name: {"prompts": {"q": 1}}})
   with pytest.raises(ValueError, match="the prompt 'q' is 1; expected a text"):
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
   apart = {"1_Pooling/config.json": {"include_prompt": False}}
   write(tmp_path, apart)  # Without prompts it changes nothing.
-  assert text_vectors.read(str(tmp_path))["pooling"] == "mean"
+  assert sbert_files.read(str(tmp_path))["pooling"] == "mean"
   write(tmp_path, {**apart, name: {"prompts": prompts}})
   with pytest.raises(ValueError, match="prompts, with include_prompt of false"):
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ def test_the_folder_of_pooling(tmp_path, place, message):
   path.write_text(json.dumps([modules[0], {**modules[1], "path": place}]))
   if message:
     with pytest.raises(ValueError) as caught:
-      text_vectors.read(str(tmp_path))
+      sbert_files.read(str(tmp_path))
     assert message in str(caught.value)
     return
   with pytest.raises(OSError, match="config.json"):
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
   (tmp_path / place).mkdir(parents=True)
   (tmp_path / place / "config.json").write_text('{"pooling_mode": "max"}')
-  assert text_vectors.read(str(tmp_path))["pooling"] == "max"
+  assert sbert_files.read(str(tmp_path))["pooling"] == "max"
 
 
 @pytest.mark.parametrize(
@@ -232,10 +232,10 @@ def test_the_folder_of_pooling(tmp_path, place, message):
 def test_other_modules(tmp_path, names, message):
   write_modules(tmp_path, names, **MEAN)
   with pytest.raises(ValueError, match="modules.json: makes vectors with") as e:
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
   assert message in str(e.value)
   assert str(e.value).endswith("pass --pooling instead")
-  assert "pooling" not in text_vectors.read(str(tmp_path), reads_modules=False)
+  assert "pooling" not in sbert_files.read(str(tmp_path), reads_modules=False)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_rows_of_modules(tmp_path, row, message):
   modules = json.loads(path.read_text())
   path.write_text(json.dumps([modules[0], {**modules[1], **row}]))
   with pytest.raises(ValueError, match=message):
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", ["{}", "[1, null]", "[[]]", "x"])
@@ -263,15 +263,15 @@ def test_damaged_modules(tmp_path, content):
   write_modules(tmp_path, **MEAN)
   (tmp_path / "modules.json").write_text(content)
   with pytest.raises(ValueError, match="modules.json: "):
-    text_vectors.read(str(tmp_path))
+    sbert_files.read(str(tmp_path))
 
 
 def test_a_copy_states_the_length_of_another_file(tmp_path):
   first, second = tmp_path / "first", tmp_path / "second"
   first.mkdir()
   write(first, {"sentence_bert_config.json": {"do_lower_case": True}})
-  before = text_vectors.read(str(first))
-  made = text_vectors.copy(str(first), str(second))
+  before = sbert_files.read(str(first))
+  made = sbert_files.copy(str(first), str(second))
   assert sorted(made) == [
     "1_Pooling/config.json",
     "2_Normalize/config.json",
@@ -279,6 +279,6 @@ def test_a_copy_states_the_length_of_another_file(tmp_path):
     "modules.json",
     "sentence_bert_config.json",
   ]
-  assert text_vectors.read(str(second)) == before
+  assert sbert_files.read(str(second)) == before
   assert before["max_seq_length"] == 256 and before["lower_case"]
-  assert text_vectors.copy(str(tmp_path), str(second)) == []
+  assert sbert_files.copy(str(tmp_path), str(second)) == []
