@@ -11,9 +11,8 @@ or a model of another library. All others see a
 from collections.abc import Iterable
 import dataclasses
 import functools
-import itertools
 import os
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bert import tokenization
 from bert.cli import shared_flags
@@ -21,24 +20,19 @@ from bert.convert import tokenizer_files
 from bert.data import file_search, files, hub, progress, remote
 from bert.vocabularies import vocabulary_table
 
+if TYPE_CHECKING:  # They load TensorFlow.
+  from bert import modeling
+  from bert.convert import models
+
 _Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
-# What --model stands for unless it is given, and the names of its files; the
-# weights are searched for in the folder.
-_FILES = {
-  "bert_config_file": ("bert_config.json", "config.json"),
-  "vocab_file": (
-    *vocabulary_table.NAMES,
-    os.path.join("assets", "vocab.txt"),  # A SavedModel's.
-    os.path.join("assets", "tokenizer", "vocabulary.txt"),  # KerasHub's.
-  ),
-  "init_checkpoint": (),
-}
 _ROUNDED_TO = 128  # A multiple of this may be the vocab_size of a new model.
 _ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 
 
-def open(path: str, bert_config_file: str | None = None):
-  """Opens a checkpoint or another library's model, a `models.ModelFolder`.
+def open(
+  path: str, bert_config_file: str | None = None
+) -> "models.ModelFolder":
+  """Opens a checkpoint or another library's model.
 
   `find_weights` makes the path of --model. A ValueError says that there is no
   model, a file is damaged, or the config is not that of the weights.
@@ -49,8 +43,10 @@ def open(path: str, bert_config_file: str | None = None):
   return formats.open_model(path, bert_config_file)
 
 
-def make_encoder(folder: Any, dtype: str | None = None, name: str = "bert"):
-  """Makes the encoder of a `models.ModelFolder`; names the weights it lacks."""
+def make_encoder(
+  folder: "models.ModelFolder", dtype: str | None = None, name: str = "bert"
+) -> "tuple[modeling.BertModel, list[str]]":
+  """Makes the encoder of a model; names the weights it lacks."""
   from bert.encoders import encoder_table  # Slow: TensorFlow.
   from bert.weights import checkpoints
 
@@ -73,30 +69,34 @@ def find_files(settings: _Settings) -> _Settings:
   Their `start` opens the model, at its first call. A ValueError says that a
   file is missing, or that --do_lower_case contradicts the model or its name.
   """
-  values, folder = settings.flag_values(), settings.model
-  if folder:
-    run = values.get("output_dir") or "", values.get("seeds") or ()
-    folder = find_folder(folder, *run)
-    found = {
-      name: _find_file(folder, name, choices)
-      for name, choices in _FILES.items()
-      if name in values and not values[name]
-    }
-    found |= {"model": hub.name_of(folder), "folder": folder}
-    settings = dataclasses.replace(settings, **found)
-    values |= found
-  start = functools.cache(
-    functools.partial(
-      open,
-      values.get("init_checkpoint") or folder or "",
-      values.get("bert_config_file"),
-    )
-  )
-  settings = dataclasses.replace(settings, start=start)
-  if "do_lower_case" not in values:
-    return settings
-  value = values["do_lower_case"]
-  casing = _find_casing(settings, values)
+  if settings.model:
+    settings = _with_files(settings, settings.model)
+  path = settings.init_checkpoint or settings.folder or ""
+  start = functools.partial(open, path, settings.bert_config_file)
+  settings = dataclasses.replace(settings, start=functools.cache(start))
+  if "do_lower_case" in settings.flags_by_name():
+    settings = _with_casing(settings)
+  return settings
+
+
+def _with_files(settings: _Settings, model: str) -> _Settings:
+  """Returns settings with --model's files for the flags that are not given."""
+  values = settings.flag_values()
+  run = values.get("output_dir") or "", values.get("seeds") or ()
+  folder = find_folder(model, *run)
+  found = {
+    name: find(folder)
+    for name, find in _FINDERS.items()
+    if name in values and not values[name]
+  }
+  name = hub.name_of(folder)
+  return dataclasses.replace(settings, model=name, folder=folder, **found)
+
+
+def _with_casing(settings: _Settings) -> _Settings:
+  """Returns settings with the casing of the model, if anything shows it."""
+  value = settings.flag_values()["do_lower_case"]
+  casing = _find_casing(settings)
   if casing and casing[0] != value:
     value, source = casing
     if "do_lower_case" in settings.given:
@@ -106,7 +106,7 @@ def find_files(settings: _Settings) -> _Settings:
       )
     progress.note(f"--do_lower_case={value}, as {source} says")
     settings = dataclasses.replace(settings, **{"do_lower_case": value})
-  checkpoint = values.get("init_checkpoint")
+  checkpoint = settings.init_checkpoint
   tokenization.validate_case_matches_checkpoint(value, checkpoint)
   return settings
 
@@ -135,11 +135,11 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
   return folder
 
 
-def record(settings: Any) -> None:
+def record(settings: shared_flags.ModelSettings) -> None:
   """Writes which model of the Hub a run began with; a ValueError if another."""
   name, path = settings.model, os.path.join(settings.output_dir, hub.RECORD)
   if not settings.folder or name == settings.folder:
-    return
+    return  # A local folder: there is no commit to keep.
   begun = files.read_json_if_any(path).get("model", name)
   if begun != name:
     raise ValueError(
@@ -149,20 +149,35 @@ def record(settings: Any) -> None:
   files.write_json(path, {"model": name})
 
 
-def _find_file(folder: str, flag: str, choices: tuple[str, ...]) -> str | None:
-  if not choices:
-    return find_weights(folder)
-  paths = filter(files.exists, (os.path.join(folder, n) for n in choices))
-  if flag == "bert_config_file":
-    return next(filter(_is_of_bert, paths), None)  # See `read_config`.
-  found = next(paths, None) or find_vocabulary([folder])
+def _find_config(folder: str) -> str | None:
+  """Returns the config of a BERT; those of others are read with the weights."""
+  for name in ("bert_config.json", "config.json"):
+    path = os.path.join(folder, name)
+    if files.exists(path):
+      contents = files.read_json(path)
+      is_keras_hub = "class_name" in contents
+      if not is_keras_hub and contents.get("model_type", "bert") == "bert":
+        return path
+  return None
+
+
+def _find_vocab_file(folder: str) -> str:
+  """Returns the vocabulary; a ValueError if it is missing, or lacks tokens."""
+  found = tokenizer_files.find_vocabulary(
+    [
+      folder,
+      os.path.join(folder, "assets"),  # A SavedModel's.
+      os.path.join(folder, "assets", "tokenizer"),  # KerasHub's.
+    ]
+  )
   if not found:
     raise ValueError(
-      f"--model={folder}: holds no {choices[0]}: pass --{flag}; "
-      f"{file_search.describe_missing(folder)}"
+      f"--model={folder}: holds no {vocabulary_table.NAMES[0]}: pass "
+      f"--vocab_file; {file_search.describe_missing(folder)}"
     )
+  adding = (os.path.join(folder, name) for name in _ADDING)
   if found == os.path.join(folder, "vocab.txt") and any(
-    files.exists(os.path.join(folder, name)) for name in _ADDING
+    map(files.exists, adding)
   ):
     tokens = tokenizer_files.read_vocabulary(folder)
     if added := tokens[vocabulary_table.size_of(found) :]:
@@ -185,19 +200,24 @@ def find_weights(folder: str) -> str:
   return best if files.exists(os.path.join(best, "checkpoint")) else folder
 
 
-def _is_of_bert(path: str) -> bool:
-  """Returns whether a config is Google's, or Hugging Face's of a BERT."""
-  contents = files.read_json(path)
-  is_keras_hub = "class_name" in contents
-  return not is_keras_hub and contents.get("model_type", "bert") == "bert"
+# What --model stands for, if it is not given, and what finds it in the folder.
+_FINDERS = {
+  "bert_config_file": _find_config,
+  "vocab_file": _find_vocab_file,
+  "init_checkpoint": find_weights,
+}
 
 
-def _find_casing(settings, values) -> tuple[bool, str] | None:
+def _find_casing(
+  settings: shared_flags.StartSettings,
+) -> tuple[bool, str] | None:
   """Returns the casing of a model, and the file next to it that says it."""
-  names = ("folder", "model_dir", *_FILES)
-  paths = [values.get(name) for name in names]
-  pairs = ((path, os.path.dirname(path) or ".") for path in filter(None, paths))
-  for folder in dict.fromkeys(itertools.chain(*pairs)):
+  values = settings.flag_values()
+  paths = [settings.folder, *map(values.get, ("model_dir", *_FINDERS))]
+  folders = {}  # In this order, each once.
+  for path in filter(None, paths):
+    folders |= {path: None, os.path.dirname(path) or ".": None}
+  for folder in folders:
     found = tokenizer_files.read_casing(folder)
     if not found and folder == settings.folder and values["vocab_file"]:
       found = _guess_casing(settings, values["vocab_file"])
@@ -206,18 +226,19 @@ def _find_casing(settings, values) -> tuple[bool, str] | None:
   return None
 
 
-def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
+def _guess_casing(
+  settings: shared_flags.StartSettings, vocab_file: str
+) -> tuple[bool, str] | None:
   """Returns the casing that the weights or the vocabulary of a model show.
 
   What a vocabulary looks like is no statement: the user's own counts instead.
   """
-  in_model = os.path.join(settings.folder or "", "assets", "vocab.txt")
-  if settings.folder and vocab_file == in_model:
+  folder = settings.folder or ""
+  if vocab_file == os.path.join(folder, "assets", "vocab.txt"):
     is_start = "init_checkpoint" not in settings.given
-    start = settings.start() if is_start else open(settings.folder)
-    value = start.do_lower_case
-    if value is not None:
-      return value, settings.folder
+    start = settings.start() if is_start else open(folder)
+    if start.do_lower_case is not None:
+      return start.do_lower_case, folder
   if "do_lower_case" in settings.given:
     return None
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
@@ -226,7 +247,9 @@ def _guess_casing(settings, vocab_file) -> tuple[bool, str] | None:
   return not is_cased, f"a guess by the tokens of {vocab_file}"
 
 
-def read_config(settings: Any):
+def read_config(
+  settings: shared_flags.StartSettings,
+) -> "modeling.EncoderConfig":
   """Reads the config of --bert_config_file, or of the weights of --model."""
   if settings.bert_config_file:
     from bert.convert import formats  # Slow: TensorFlow.
@@ -244,7 +267,9 @@ def read_config(settings: Any):
   return folder.config
 
 
-def read_checked_config(settings: Any):
+def read_checked_config(
+  settings: shared_flags.InferenceSettings | shared_flags.FineTuningSettings,
+) -> "modeling.EncoderConfig":
   """Reads the config; compares vocabulary and lengths with it."""
   config = read_config(settings)
   check_vocabulary(settings.vocab_file, config)
@@ -252,7 +277,7 @@ def read_checked_config(settings: Any):
   return config
 
 
-def check_length(max_seq_length: int, config) -> None:
+def check_length(max_seq_length: int, config: "modeling.EncoderConfig") -> None:
   """Raises a ValueError if a model has no positions for so many tokens."""
   if max_seq_length > config.max_position_embeddings:
     raise ValueError(
@@ -261,7 +286,7 @@ def check_length(max_seq_length: int, config) -> None:
     )
 
 
-def initial_labels(settings: Any) -> tuple[str, ...]:
+def initial_labels(settings: shared_flags.StartSettings) -> tuple[str, ...]:
   """Returns the labels of the head in --init_checkpoint, () if not known."""
   if not settings.init_checkpoint:
     return ()
@@ -283,7 +308,7 @@ def check_free(flag: str, path: str) -> None:
     raise ValueError(f"--{flag}={path}: a mount point; name a folder in it")
 
 
-def check_vocabulary(path: str, config) -> None:
+def check_vocabulary(path: str, config: "modeling.EncoderConfig") -> None:
   """Raises a ValueError if a vocabulary has more tokens than a model rows."""
   vocab, rows = vocabulary_table.load_vocab(path), config.vocab_size
   size = max(vocab.values()) + 1

@@ -41,6 +41,9 @@ class StartSettings(typed_flags.Settings):
   # is of the Hub: the folder of --model, and what opens the model, once.
   folder: str | None = None
   start: Any = dataclasses.field(default=None, compare=False, repr=False)
+  # Not every program has these flags.
+  bert_config_file: str | None = None
+  init_checkpoint: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import functools
 import os
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert.data import files, progress
 from bert.vocabularies import vocabulary_table
@@ -23,6 +23,7 @@ _NORMALIZER = {
   "max_input_chars_per_word": "max_input_chars_per_word",
   "post_processor": "post_processor",
 }
+_KERAS_HUB = "vocabulary.txt"  # KerasHub's name of a vocab.txt.
 # The parts of a tokenizer.json that split text into words.
 _STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 # The settings that change tokens, as the original's tokenizer has them.
@@ -51,67 +52,77 @@ def read_run_settings(folder: str) -> dict[str, Any]:
     return {}
 
 
+class _Stated(NamedTuple):
+  """What a file says of a tokenizer."""
+
+  value: Any
+  path: str
+  name: str  # As that file calls it.
+
+
 def read_casing(folder: str) -> tuple[bool, str] | None:
   """Returns the do_lower_case that a file in a folder states, and that file.
 
   A ValueError if it asks for words that the original's tokenizer cannot make,
   or if two files ask for different ones.
   """
-  value = read_run_settings(folder).get("do_lower_case")
-  if isinstance(value, bool):
-    return value, os.path.join(folder, "settings.json")
-  found, is_keras_hub = _read_settings(folder)
-  path, _, value = found.get("do_lower_case", ("", "", None))
-  source, _, accents = found.get("strip_accents", ("", "", None))
-  if is_keras_hub and accents not in (None, value):  # KerasHub's default.
-    progress.note(
-      f"note: {source}: strip_accents is {accents}; here accents are stripped "
-      "if and only if text is lower-cased, as by the original"
+  # The settings.json of a training counts most.
+  lower = read_run_settings(folder).get("do_lower_case")
+  if isinstance(lower, bool):
+    return lower, os.path.join(folder, "settings.json")
+
+  stated, is_keras_hub = _read_stated(folder)
+  casing, accents = stated.get("do_lower_case"), stated.get("strip_accents")
+  lower = casing.value if casing else None
+  if is_keras_hub and accents and accents.value not in (None, lower):
+    progress.note(  # It is KerasHub's default.
+      f"note: {accents.path}: strip_accents is {accents.value}; here accents "
+      "are stripped if and only if text is lower-cased, as by the original"
     )
-    del found["strip_accents"]
-  usual = {"strip_accents": True if value is None else value, **_USUAL}
-  for ours, expected in usual.items():
-    source, name, stated = found.get(ours, ("", "", None))
-    if isinstance(stated, dict):  # A token, and how spaces beside it are read.
-      stated = stated.get("content")
-    if stated not in (None, expected):
+    del stated["strip_accents"]
+
+  usual = {"strip_accents": True if lower is None else lower, **_USUAL}
+  for name, expected in usual.items():
+    found = stated.get(name)
+    if found and found.value not in (None, expected):
       raise ValueError(
-        f"{source}: {name} is {stated}: unlike the original's tokenizer; "
-        "remove the setting to accept other tokens"
+        f"{found.path}: {found.name} is {found.value}: unlike the original's "
+        "tokenizer; remove the setting to accept other tokens"
       )
-  return (value, path) if isinstance(value, bool) else None
+  return (lower, casing.path) if casing and isinstance(lower, bool) else None
 
 
-def _read_settings(folder: str) -> tuple[dict[str, Any], bool]:
+def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
   """Returns the settings of a tokenizer, and whether they are KerasHub's.
 
-  By the names of tokenizer_config.json these are files, names and values there.
-  A ValueError says that two files differ: a library reads one or the other.
+  They are by the names of tokenizer_config.json. A ValueError says that two
+  files differ: a library reads one or the other.
   """
-  paths = [
-    os.path.join(folder, name)
-    for name in ("tokenizer_config.json", "tokenizer.json")
-  ]
-  config, whole = map(files.read_json_if_any, paths)
-  # Folders of transformers 4 and before name the special tokens there, too.
-  path = os.path.join(folder, "special_tokens_map.json")
-  special = files.read_json_if_any(path)
-  found = {name: (path, name, value) for name, value in special.items()}
-  found |= {name: (paths[0], name, value) for name, value in config.items()}
+  # Folders of transformers 4 and before name the special tokens twice.
+  stated = {}
+  for file in ("special_tokens_map.json", "tokenizer_config.json"):
+    path = os.path.join(folder, file)
+    for name, value in files.read_json_if_any(path).items():
+      if isinstance(value, dict):  # A token, and how spaces beside it are read.
+        value = value.get("content")
+      stated[name] = _Stated(value, path, name)
+
+  path = os.path.join(folder, "tokenizer.json")
+  whole = files.read_json_if_any(path)
   is_keras_hub = "class_name" in whole
-  stated = whole.get("config") if is_keras_hub else _read_steps(paths[1], whole)
+  steps = whole.get("config") if is_keras_hub else _read_steps(path, whole)
   for name, ours in _NORMALIZER.items():
-    value = stated.get(name) if isinstance(stated, dict) else None
-    other = config.get(ours)
-    if value is None or value == other:
+    value = steps.get(name) if isinstance(steps, dict) else None
+    other = stated.get(ours)
+    if value is None or (other and value == other.value):
       continue
-    if other is not None:
+    if other and other.value is not None:
       raise ValueError(
-        f"{paths[1]}: {name} is {value}, but {ours} is {other} in {paths[0]}: "
-        "correct the wrong one"
+        f"{path}: {name} is {value}, but {ours} is {other.value} in "
+        f"{other.path}: correct the wrong one"
       )
-    found[ours] = paths[1], name, value
-  return found, is_keras_hub
+    stated[ours] = _Stated(value, path, name)
+  return stated, is_keras_hub
 
 
 def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
@@ -175,8 +186,7 @@ def read_vocabulary(folder: str) -> list[str]:
   They are in the order of ids, with those added later; [] if there is neither
   file. A ValueError if they are not those of a WordPiece vocabulary.
   """
-  names = ("vocab.txt", "vocabulary.txt")  # The latter is KerasHub's.
-  paths = (os.path.join(folder, name) for name in names)
+  paths = (os.path.join(folder, name) for name in ("vocab.txt", _KERAS_HUB))
   path = next(filter(files.exists, paths), None)
   whole_path = os.path.join(folder, "tokenizer.json")
   if not (path or files.exists(whole_path)):
@@ -210,15 +220,17 @@ def find_vocabulary(folders: Iterable[str]) -> str | None:
   written as a vocab.txt, for the life of this process.
   """
   for folder in folders:
-    path = os.path.join(folder, "tokenizer.json")
     if found := vocabulary_table.find([folder]):
       return found
+    if files.exists(path := os.path.join(folder, _KERAS_HUB)):
+      return path
+    path = os.path.join(folder, "tokenizer.json")
     if files.exists(path) and "class_name" not in files.read_json(path):
       return _write_whole(folder)
   return None
 
 
-# One, which is deleted when the process ends.
+# The folder of such copies, which is deleted when the process ends.
 _copies = functools.cache(tempfile.TemporaryDirectory)
 
 
@@ -239,16 +251,12 @@ def _compare(path, tokens, whole_path, whole, added) -> None:
   others = enumerate(_take_whole(whole_path, whole, added))
   theirs = {token.strip(): id_ for id_, token in others}
   for token in (*ids, *theirs):
-    here, there = ids.get(token), theirs.get(token)
+    here, there = (known.get(token, "missing") for known in (ids, theirs))
     if here != there and not token.startswith(vocabulary_table.NO_TOKEN):
       raise ValueError(
-        f"{path}: the id of {token!r:.80} is {_show(here)}, in {whole_path} "
-        f"{_show(there)}: remove the file that is not the model's"
+        f"{path}: the id of {token!r:.80} is {here}, in {whole_path} {there}: "
+        "remove the file that is not the model's"
       )
-
-
-def _show(id_: int | None) -> str:
-  return "missing" if id_ is None else str(id_)
 
 
 def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
