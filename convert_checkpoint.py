@@ -4,8 +4,8 @@
 
 makes config.json, model.safetensors, vocab.txt and tokenizer_config.json, which
 `transformers.BertForPreTraining.from_pretrained("bert_hf")` loads. Of anything
-else (Hugging Face's folders, KerasHub's, OpenAI's of GPT-1, SavedModels of
-TF-Hub, checkpoints of Model Garden and ELECTRA) it makes Google's files. With
+else (Hugging Face's folders, KerasHub's, OpenAI's, SavedModels of TF-Hub,
+checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 --output_format the kind can stay the same, to change a checkpoint: --layers,
 --strip, --float16, --grow_positions, --resize_vocab.
 """
@@ -29,7 +29,7 @@ class ConversionSettings(typed_flags.Settings):
   input: str = _flags(
     None,
     "The prefix of a checkpoint, a folder with one, a SavedModel, or a folder "
-    "of Hugging Face's, KerasHub's or OpenAI's of GPT-1.",
+    "of Hugging Face's, KerasHub's or OpenAI's.",
     unless="model",
     path="checkpoint",
   )

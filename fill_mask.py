@@ -27,8 +27,9 @@ class FillMaskSettings(shared_flags.InferenceSettings):
   score: bool = _output(
     False,
     "Whether to give each text's pseudo-log-likelihood (natural logarithm) and "
-    "pseudo-perplexity instead: every token is masked in turn. Of a causal "
-    "model both are real ones: every token is guessed from those before it.",
+    "pseudo-perplexity instead: every token is masked in turn. Of a model "
+    "that reads from left to right both are real ones: every token is guessed "
+    "from those before it.",
   )
   output_format: str = _output(
     "table",

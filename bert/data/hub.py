@@ -31,7 +31,7 @@ _WEIGHTS = (
   ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
   # Google's. A star also stands for a slash, as in best/model.ckpt-9.index.
   ("checkpoint", "*.index", "*.data-*-of-*", "best/checkpoint"),
-  ("params_shapes.json", "params_*.npy"),  # GPT-1's.
+  ("params_shapes.json", "params_*.npy"),  # OpenAI's.
 )
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
 _CACHED = r".*/models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})(?:/$)?"
