@@ -41,6 +41,7 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     (),
     "Weights of examples (multi_label: of their decisions) by label, in the "
     "order of labels, of which only the ratios count; or 'balanced'.",
+    decides=("training",),
   )
   problem: str = _task(
     "single_label",
@@ -51,6 +52,7 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     ",",
     "Between the labels of one example.",
     needs="problem=multi_label",
+    decides=("features",),
   )
   query_column: str | None = _data(
     None,
@@ -62,11 +64,13 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "How the logits of a text are made of those of its windows.",
     choices=("mean", "max"),
     needs="doc_stride",
+    decides=("answers",),
   )
   doc_stride: int | None = _task(
     None,
     "Tokens from one window of a long text to the next; default truncates.",
     least=1,
+    decides=("features", "answers"),
   )
 
   def check(self) -> None:
@@ -147,13 +151,7 @@ def open_data(
     task, settings, model_folder.initial_labels(settings)
   )
   features = classification_data.FeatureSettings(
-    settings.vocab_file,
-    settings.do_lower_case,
-    settings.max_seq_length,
-    doc_stride=settings.doc_stride,
-    label_separator=settings.label_separator,
-    labels=labels,
-    problem=task.problem,
+    **settings.deciding("features"), labels=labels, problem=task.problem
   )
   find_sets = functools.partial(classification_data.find_sets, task)
   evaluates = settings.do_eval or settings.evaluates_in_training
@@ -174,12 +172,7 @@ def open_data(
     dev=dev,
     test=find_sets("predict", features) if settings.do_predict else (),
     labels=labels,
-    training_settings={"class_weights": settings.class_weights},
-    answer_settings={
-      "doc_stride": settings.doc_stride,
-      "window_pooling": settings.window_pooling,
-      **classification_data.describe_texts(task, settings.do_train),
-    },
+    answer_settings=classification_data.describe_texts(task, settings.do_train),
   )
 
 

@@ -39,18 +39,22 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "dropout (SimCSE). labels: few texts of a class, which makes a classifier "
     "(SetFit). Columns are text, text and label or, of labels, named so.",
     choices=OBJECTIVES,
+    decides=("training",),
   )
   pooling: str = _task(
     "mean",
     "How a text's vector is made of those of its tokens; default also what a "
     "--model of sentence-transformers states.",
     choices=("mean", "cls", "max"),
+    decides=("model",),
   )
   normalize: bool = _task(
-    False, "Whether every vector is scaled to the length 1; default likewise."
+    False,
+    "Whether every vector is scaled to the length 1; default likewise.",
+    decides=("model",),
   )
   temperature: float = _task(
-    0.05, "What training divides cosines by.", least=1e-3
+    0.05, "What training divides cosines by.", least=1e-3, decides=("training",)
   )
   min_score: float = _task(
     0.0, "The lowest score, or relevance, of a file.", needs=_OF_PAIRS
@@ -182,8 +186,8 @@ def create_model(
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns vectors, float32 [B, H].
   """
-  is_single = data.training_settings["objective"] == "sentences"
-  if data.train and is_single and not config.hidden_dropout_prob:
+  is_single = data.train and data.train.source["objective"] == "sentences"
+  if is_single and not config.hidden_dropout_prob:
     raise ValueError(
       "--objective=sentences: the config's hidden_dropout_prob is 0, and the "
       "copies of a text do not differ: pass --bert_config_file with 0.1"
@@ -267,10 +271,7 @@ def find_set(
   return feature_sets.FeatureSet(
     kind=kind,
     settings=embedding_data.FeatureSettings(
-      settings.vocab_file,
-      settings.do_lower_case,
-      settings.max_seq_length,
-      bounds,
+      **settings.deciding("features"), bounds=bounds
     ),
     paths=(path,),
     source={"table": table._asdict(), "objective": settings.objective},
@@ -302,19 +303,11 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   return fine_tuning.Data(
     features=None,
     metric=choose_metric(settings),
-    model_settings={
-      "problem": problem,
-      "pooling": settings.pooling,
-      "normalize": settings.normalize,
-    },
+    model_settings={"problem": problem, **settings.deciding("model")},
     train=sets["train"] if settings.do_train else None,
     dev=[sets[kind] for kind in ("eval", "fit") if kind in sets],
     test=[sets["predict"]] if "predict" in sets else (),
     labels=labels,
-    training_settings={
-      "objective": settings.objective,
-      "temperature": settings.temperature,
-    },
     answer_settings=answers,
   )
 
@@ -357,6 +350,8 @@ def main() -> None:
     for examples in data.sets:
       embedding_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict, forward)
+    if run.is_chief:
+      sbert_flags.write_files(settings, run.config)
     if settings.do_train:
       run.train(
         functools.partial(loss, settings=settings),

@@ -91,9 +91,7 @@ def open_data(
   settings: ChoiceSettings, paths: dict[str, str]
 ) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = feature_sets.FeatureSettings(
-    settings.vocab_file, settings.do_lower_case, settings.max_seq_length
-  )
+  features = feature_sets.FeatureSettings(**settings.deciding("features"))
   limit = settings.max_train_examples
   sets = {
     kind: multiple_choice_data.find_set(kind, path, features, limit)

@@ -134,24 +134,12 @@ def open_data(settings: SquadSettings) -> fine_tuning.Data:
   return fine_tuning.Data(
     features=features,
     metric=settings.choose_metric(),
-    model_settings={
-      "problem": "question_answering",
-      # A model that has not learned to avoid padding would choose it.
-      "padding_competes": settings.padding_competes,
-    },
+    model_settings={"problem": "question_answering"},
     train=train if settings.do_train else None,
     dev=dev,
     test=test,
-    answer_settings={
-      "doc_stride": settings.doc_stride,
-      "max_query_length": settings.max_query_length,
-      "n_best_size": settings.n_best_size,
-      "max_answer_length": settings.max_answer_length,
-      "version_2_with_negative": settings.version_2_with_negative,
-      "whole_word_answers": settings.whole_word_answers,
-      # A tuned threshold has its own file.
-      "null_score_diff_threshold": settings.threshold,
-    },
+    # A tuned threshold has its own file.
+    answer_settings={"null_score_diff_threshold": settings.threshold},
   )
 
 

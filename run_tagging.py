@@ -35,6 +35,7 @@ class TaggingSettings(shared_flags.DataSettings):
   document_context: bool = _task(
     False,
     "Whether to fill inputs up with neighbouring sentences of the document.",
+    decides=("features", "answers"),
   )
 
   def check(self) -> None:
@@ -148,12 +149,7 @@ def open_data(
     sources, settings, model_folder.initial_labels(settings)
   )
   features = tagging_data.FeatureSettings(
-    settings.vocab_file,
-    settings.do_lower_case,
-    settings.max_seq_length,
-    document_context=settings.document_context,
-    labels=labels,
-    scheme=scheme,
+    **settings.deciding("features"), labels=labels, scheme=scheme
   )
   limit = settings.max_train_examples
   sets = {
@@ -165,7 +161,7 @@ def open_data(
       sets["train"], settings.eval_share, settings.seed
     )
   known = tagging_results.metric_names(scheme)
-  answers = {"document_context": settings.document_context}
+  answers = {}
   if "train" in sources:
     answers["by_character"] = tagging_data.is_by_character(sources["train"])
   return fine_tuning.Data(

@@ -32,6 +32,7 @@ class DeviceSettings(typed_flags.Settings):
     "bfloat16 where the device has products of it (AVX512_BF16, AMX, GPUs "
     "since 2020, TPUs), else float32; a training that resumes keeps its own.",
     choices=("float32", "bfloat16", "auto"),
+    decides=("training",),
   )
   deterministic: bool = _devices(
     True, "On GPUs: whether every run gives the same bits, as on CPUs; slower."

@@ -38,20 +38,8 @@ from bert.training import prediction, same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
-# Besides the data, these must not change when training is resumed.
-_TRAINING_FLAGS = (
-  "train_batch_size",
-  "learning_rate",
-  "bias_correction",
-  "warmup_proportion",
-  "layerwise_lr_decay",
-  "freeze_layers",
-  "precision",
-  "seed",
-  "distillation_alpha",
-  "distillation_temperature",
-)
-_SHARE = "eval_share and seed"
+# Recorded by runs that hold out a part of their data.
+_HELD_OUT = "held_out"
 
 
 class Data(NamedTuple):
@@ -65,9 +53,8 @@ class Data(NamedTuple):
   dev: Sequence[Any] = ()  # Training scores the first.
   test: Sequence[Any] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
-  # ... and runs that resume training also with this.
-  training_settings: Mapping[str, Any] = types.MappingProxyType({})
-  # Predictions depend on this besides the weights and --max_seq_length.
+  # ... and predictions depend on this, besides the weights. Flags join both by
+  # what they declare to decide, see `typed_flags.DECISIONS`.
   answer_settings: Mapping[str, Any] = types.MappingProxyType({})
   # Whether export_saved_model.py takes the model: there is an answer maker of
   # its problem, see `bert.serving.answers`.
@@ -108,19 +95,17 @@ def _follow_training(settings: _Settings) -> _Settings:
   recorded = same_run.read_training(output_folder.trained_folder(own))
   if output_folder.starts_elsewhere(own) and own.start().problem:
     recorded["problem"] = own.start().problem, own.start().source
-  values = settings.flag_values()
-  given = {name: values[name] for name in settings.given}
-  followed = {}
+  values, followed = settings.flag_values(), {}
   for name, (value, path) in recorded.items():
     # The vocabulary decides the casing, if the flag does not.
     if name not in values or name in {"do_lower_case", *settings.given}:
       continue
     if value is not None or getattr(kind, name) is not None:
       try:
-        value = getattr(kind.parse({**given, name: value}), name)
+        value = kind.from_json(name, value)
       except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    if followed.get(name, values[name]) != value:
+    if values[name] != value:
       followed[name] = value
       shown = same_run.show(value)
       print(f"--{name}={shown}, as {path} says", file=sys.stderr)
@@ -154,25 +139,25 @@ def describe_run(
   settings: shared_flags.FineTuningSettings, data: Data
 ) -> same_run.RunRecord:
   """Returns what later runs in the output folder are compared with."""
-  answers = {"max_seq_length": settings.max_seq_length, **data.answer_settings}
+  answers = {**settings.deciding("answers"), **data.answer_settings}
   model = {
+    **settings.deciding("model"),
     **data.model_settings,
-    "do_lower_case": settings.do_lower_case,
     same_run.VOCABULARY: files.hash_file(settings.vocab_file),
   }
   if share := getattr(settings, "eval_share", 0):
     # Another seed would evaluate on what was trained on.
-    model[_SHARE] = [share, settings.seed]
+    model[_HELD_OUT] = {"eval_share": share, "seed": settings.seed}
   flags = settings.flags_by_name()
   if not data.train:
     return same_run.RunRecord(model, answers, flags=flags)
-  training = {name: getattr(settings, name) for name in _TRAINING_FLAGS}
-  training |= {"training_features": data.train.key, **data.training_settings}
+  training = settings.deciding("training")
+  training["training_features"] = data.train.key
   training["training_data"] = data.train.parts
   training["teacher"] = teaching.find_teacher(settings, data)
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
-    training |= data.answer_settings
+    training |= answers
     training["best_metric"] = f"eval_{data.metric}"
     training["evaluation_features"] = data.dev[0].key
     training["evaluation_data"] = data.dev[0].parts
@@ -344,7 +329,7 @@ class Run(training_run.TrainingRun):
 
 def _warn_of_share(trained: str) -> None:
   """Says if a training did not hold out what is evaluated."""
-  if _SHARE not in same_run.read_training(trained):
+  if _HELD_OUT not in same_run.read_training(trained):
     print(
       "note: --eval_share: the weights may have been trained on these "
       "examples, for that training held out none",
@@ -389,7 +374,7 @@ def open_run(
     )
     trained = output_folder.trained_folder(settings)
     same_run.check(folder, trained, record)
-    if _SHARE in record.model and not data.train:
+    if _HELD_OUT in record.model and not data.train:
       _warn_of_share(trained)
     run = Run(
       settings=settings,

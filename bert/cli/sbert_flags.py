@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
+from bert import modeling
 from bert.cli import output_folder
 from bert.data import progress, sbert_files, text_prompts
 from bert.training import same_run
@@ -60,3 +61,14 @@ def follow_start(settings: Any) -> Any:
       )
     return dataclasses.replace(settings, **flags)
   return settings
+
+
+def write_files(settings: Any, config: modeling.EncoderConfig) -> None:
+  """Writes sentence-transformers' files, so that it makes the same vectors."""
+  sbert_files.write(
+    settings.output_dir,
+    config.hidden_size,
+    settings.pooling,
+    settings.normalize,
+    settings.max_seq_length,
+  )

@@ -76,12 +76,23 @@ class TextSettings(typed_flags.Settings):
   """How texts become inputs of a model."""
 
   vocab_file: str = _model(
-    None, vocabulary_table.HELP, unless="model", path="file"
+    None,
+    vocabulary_table.HELP,
+    unless="model",
+    path="file",
+    decides=("features",),
   )
   do_lower_case: bool = _model(
-    True, "Whether to lower-case and strip accents: False for cased models."
+    True,
+    "Whether to lower-case and strip accents: False for cased models.",
+    decides=("features", "model"),
   )
-  max_seq_length: int = _data(128, "Most tokens per input.", least=3)
+  max_seq_length: int = _data(
+    128,
+    "Most tokens per input.",
+    least=3,
+    decides=("features", "answers"),
+  )
   pad_to_max_length: bool = _data(
     False,
     "Whether to pad every batch to --max_seq_length, as TPUs need: slower.",
@@ -94,10 +105,16 @@ class TrainingSettings(typed_flags.Settings):
 
   do_train: bool = _training(False, "Whether to train.")
   learning_rate: float = _training(
-    5e-5, "The rate that warm-up aims at; it decays linearly to 0.", least=0.0
+    5e-5,
+    "The rate that warm-up aims at; it decays linearly to 0.",
+    least=0.0,
+    decides=("training",),
   )
   train_batch_size: int = _training(
-    32, "Examples per update, over all devices and accumulation steps.", least=1
+    32,
+    "Examples per update, over all devices and accumulation steps.",
+    least=1,
+    decides=("training",),
   )
   gradient_accumulation_steps: int = _training(
     1,
@@ -134,6 +151,7 @@ class TrainingSettings(typed_flags.Settings):
     "Decides the initial weights, the order of the examples and the dropout.",
     least=0,
     most=2**31 - 1,
+    decides=("training",),
   )
 
   def check(self) -> None:
@@ -210,14 +228,20 @@ class FineTuningSettings(
     1.0,
     "A layer's learning rate is that of the one above it times this.",
     least=0.0,
+    decides=("training",),
   )
   bias_correction: bool = _training(
     False,
     "Whether Adam corrects the bias of its moments, as other libraries do and "
     "BERT does not: smaller first updates, steadier on little data.",
+    decides=("training",),
   )
   warmup_proportion: float = _training(
-    0.1, "Share of the steps in which the rate rises.", least=0.0, most=1.0
+    0.1,
+    "Share of the steps in which the rate rises.",
+    least=0.0,
+    most=1.0,
+    decides=("training",),
   )
   max_train_examples: int | None = _training(
     None, "Trains on the first examples only, this many; default all.", least=1
@@ -235,6 +259,7 @@ class FineTuningSettings(
     least=0.0,
     most=1.0,
     needs="teacher",
+    decides=("training",),
   )
   distillation_temperature: float = _training(
     2.0,
@@ -242,11 +267,13 @@ class FineTuningSettings(
     least=0.1,
     most=100.0,
     needs="teacher",
+    decides=("training",),
   )
   freeze_layers: str = _training(
     "0",
     "How many of the lowest layers to freeze, with the embeddings; or "
     "'gradual': first trains the head, then one more layer every epoch.",
+    decides=("training",),
   )
   eval_every_epochs: float = _evaluation(
     0.0,

@@ -34,30 +34,47 @@ class SquadSettings(
     "Questions to evaluate and tune on; by default those of --predict_file.",
     path="file",
   )
-  doc_stride: int = _data(128, "Tokens from one window to the next.", least=1)
+  doc_stride: int = _data(
+    128,
+    "Tokens from one window to the next.",
+    least=1,
+    decides=("features", "answers"),
+  )
   max_query_length: int = _data(
-    64, "Tokens to which a longer question is truncated.", least=1
+    64,
+    "Tokens to which a longer question is truncated.",
+    least=1,
+    decides=("features", "answers"),
   )
   num_processes: int = _data(
     os.cpu_count() or 1, "Processes that make features.", least=1
   )
   version_2_with_negative: bool = _data(
-    False, "Whether there are questions without an answer, as in SQuAD v2.0."
+    False,
+    "Whether there are questions without an answer, as in SQuAD v2.0.",
+    decides=("features", "answers"),
   )
   padding_competes: bool = _data(
     True,
     "Whether padding can start or end an answer, in the loss too, as in the "
     "original. False pads batches only to their longest window: faster.",
+    decides=("model",),
   )
   do_predict: bool = _answers(False, "Whether to answer, after training.")
   n_best_size: int = _answers(
-    20, "Starts and ends to combine; answers to list.", least=1
+    20,
+    "Starts and ends to combine; answers to list.",
+    least=1,
+    decides=("answers",),
   )
-  max_answer_length: int = _answers(30, "Most tokens of an answer.", least=1)
+  max_answer_length: int = _answers(
+    30, "Most tokens of an answer.", least=1, decides=("answers",)
+  )
   whole_word_answers: bool = _answers(
     False,
     "Whether an answer is widened to whole words. By default it ends where its "
     "tokens do, as in the original, which may be inside a word.",
+    decides=("answers",),
   )
   null_score_diff_threshold: str = _answers(
     "0.0",
@@ -132,14 +149,7 @@ class SquadSettings(
 
   def for_features(self) -> squad_features.FeatureSettings:
     """Returns what shapes the features."""
-    return squad_features.FeatureSettings(
-      self.vocab_file,
-      self.do_lower_case,
-      self.max_seq_length,
-      doc_stride=self.doc_stride,
-      max_query_length=self.max_query_length,
-      version_2_with_negative=self.version_2_with_negative,
-    )
+    return squad_features.FeatureSettings(**self.deciding("features"))
 
   def for_answers(self) -> squad_answers.AnswerSettings:
     """Returns how to choose answers."""

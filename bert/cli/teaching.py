@@ -17,12 +17,6 @@ from bert.tasks import distillation
 from bert.training import prediction, same_run, training_plan
 from bert.weights import checkpoints
 
-# What shapes the rows, and what the outputs mean.
-_SHARED = (
-  f"problem labels {same_run.VOCABULARY} do_lower_case max_seq_length "
-  "doc_stride max_query_length version_2_with_negative document_context"
-).split()
-
 
 def find_teacher(settings: Any, data: Any) -> str | None:
   """Checks a training's --teacher; returns a digest of its weights."""
@@ -44,7 +38,10 @@ def find_teacher(settings: Any, data: Any) -> str | None:
     theirs["labels"] = label_files.read(os.path.join(folder, "labels.txt"))
   ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
   ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
-  for name in _SHARED:
+  # What shapes the rows, and what the outputs mean.
+  shared = {"problem", "labels", same_run.VOCABULARY, "feature_based"}
+  shared |= settings.deciding("features").keys() & theirs.keys()
+  for name in sorted(shared):
     wanted, found = (same_run.show(x.get(name)) for x in (ours, theirs))
     if wanted != found:
       raise ValueError(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import run_report, shared_flags
-from bert.data import files, label_files, sbert_files
+from bert.data import files, label_files
 from bert.training import (
   loop,
   model_selection,
@@ -59,10 +59,6 @@ class TrainingRun:
       files.write_text(path, self.config.to_json_string())
     if self.settings.vocab_file:
       vocabulary_table.copy(self.settings.vocab_file, self.folder)
-    made = getattr(self.data, "model_settings", {})
-    if "normalize" in made:
-      flags = made["pooling"], made["normalize"], self.settings.max_seq_length
-      sbert_files.write(self.folder, self.config.hidden_size, *flags)
     if labels:
       label_files.write(os.path.join(self.folder, "labels.txt"), labels)
 

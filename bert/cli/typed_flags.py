@@ -36,6 +36,10 @@ from bert.cli import removed_flags
 from bert.data import path_checks
 
 FLAGS = flags.FLAGS
+# What a flag may decide, so that runs record and compare it: how "features" are
+# made of data; what the "model" is, for all runs in a folder; the "answers" of
+# its weights; how a "training" goes on that is resumed.
+DECISIONS = ("features", "model", "answers", "training")
 _REQUIRED = "Required"  # The title of their group in --help.
 
 
@@ -54,6 +58,8 @@ class Flag(NamedTuple):
   # any value, "problem=multi_label" for this one.
   needs: str | tuple[str, ...] = ()
   path: str = ""  # What it names, a kind that `path_checks.check` takes.
+  # What a run must not change: some of DECISIONS.
+  decides: tuple[str, ...] = ()
 
 
 def group(title: str) -> Callable[..., Any]:
@@ -120,6 +126,28 @@ class Settings:
       if flag.required and not values[name].value:
         raise ValueError(f"missing {name}")
     return cls.read(values)
+
+  @classmethod
+  def from_json(cls, name: str, value: Any) -> Any:
+    """Returns a flag's value for one that a JSON file records.
+
+    A ValueError says that the flag does not take it.
+    """
+    values, kinds = flags.FlagValues(), typing.get_type_hints(cls)
+    flag = cls.flags_by_name()[name]
+    _define(name, flag, kinds[name], getattr(cls, name), values)
+    try:
+      values(["", f"--{name}={_as_text(value)}"])
+    except flags.Error as error:
+      raise ValueError(str(error)) from None
+    found = values[name].value
+    return tuple(found) if isinstance(found, list) else found
+
+  def deciding(self, what: str) -> dict[str, Any]:
+    """Returns the values of the flags that decide one of DECISIONS, by name."""
+    flags_by_name = self.flags_by_name().items()
+    names = [name for name, flag in flags_by_name if what in flag.decides]
+    return {name: getattr(self, name) for name in names}
 
   def check_needs(self) -> None:
     """Raises a ValueError if a flag is given that would have no effect.

@@ -32,9 +32,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
   def open_data():
-    features = feature_sets.FeatureSettings(
-      settings.vocab_file, settings.do_lower_case, settings.max_seq_length
-    )
+    features = feature_sets.FeatureSettings(**settings.deciding("features"))
     limit = settings.max_train_examples
     sets = {
       kind: feature_sets.find_set(_read_texts, kind, path, features, limit)

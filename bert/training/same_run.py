@@ -89,10 +89,7 @@ def compare(
 
 
 def _describe_parts(name: str, old: Any, new: Any, flags) -> list[str]:
-  """Names what differs in a setting: several by name, or by "a and b"."""
-  if " and " in name:
-    names = name.split(" and ")
-    old, new = (dict(zip(names, v, strict=True)) for v in (old, new))
+  """Names what differs in a setting, which may hold several by name."""
   if not (isinstance(old, dict) and isinstance(new, dict)):
     return [_describe_change(name, old, new, flags)]
   return [

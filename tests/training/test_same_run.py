@@ -16,7 +16,7 @@ DATA = {
 EARLIER = {
   "learning_rate": 5e-05,
   "problem": "single_label",
-  "eval_share and seed": [0.2, 1],
+  "held_out": {"eval_share": 0.2, "seed": 1},
   "seed": 1,
   "scheme": "iob2",
   "columns": {"text": "review", "header": False},
@@ -32,7 +32,7 @@ EARLIER = {
     ({"learning_rate": 3e-5}, "--learning_rate=3e-05 (was 5e-05)"),
     ({"problem": "tagging"}, "the problem tagging (was single_label)"),
     (
-      {"eval_share and seed": [0.2, 7], "seed": 7},
+      {"held_out": {"eval_share": 0.2, "seed": 7}, "seed": 7},
       "--seed=7 (was 1)",
     ),
     (
