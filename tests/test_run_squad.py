@@ -156,8 +156,8 @@ def test_other_settings_than_those_of_exports_are_noted(folder, out):
   (out / "prediction.json").write_text(json.dumps(changed))
   result = run_tiny(folder, **flags, padding_competes=False)
   assert program_flags.error_lines(result.stderr) == [
-    f"--n_best_size=3, as {out / 'prediction.json'} says",
     f"--version_2_with_negative=True, as {out / 'prediction.json'} says",
+    f"--n_best_size=3, as {out / 'prediction.json'} says",
   ]
   assert (out / "predictions.json").read_bytes() == answers
   [nbest, *_] = read_json(out / "nbest_predictions.json").values()

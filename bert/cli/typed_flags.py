@@ -144,10 +144,19 @@ class Settings:
     return tuple(found) if isinstance(found, list) else found
 
   def deciding(self, what: str) -> dict[str, Any]:
-    """Returns the values of the flags that decide one of DECISIONS, by name."""
-    flags_by_name = self.flags_by_name().items()
-    names = [name for name, flag in flags_by_name if what in flag.decides]
-    return {name: getattr(self, name) for name in names}
+    """Returns the values of the flags that decide one of DECISIONS, by name.
+
+    A class that declares a flag again, with another default, does not change
+    what it decides.
+    """
+    names = {
+      name
+      for kind in type(self).__mro__
+      if issubclass(kind, Settings)
+      for name, flag in kind.flags_by_name().items()
+      if what in flag.decides
+    }
+    return {n: v for n, v in self.flag_values().items() if n in names}
 
   def check_needs(self) -> None:
     """Raises a ValueError if a flag is given that would have no effect.
