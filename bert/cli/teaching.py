@@ -39,8 +39,8 @@ def find_teacher(settings: Any, data: Any) -> str | None:
   ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
   ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
   # What shapes the rows, and what the outputs mean.
-  shared = ["problem", "labels", same_run.VOCABULARY, "feature_based"]
-  shared += filter(theirs.__contains__, settings.deciding("features"))
+  shared = ["problem", "labels", same_run.VOCABULARY]
+  shared += [name for name in settings.deciding("features") if name in theirs]
   for name in shared:
     wanted, found = (same_run.show(x.get(name)) for x in (ours, theirs))
     if wanted != found:
