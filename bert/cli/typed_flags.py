@@ -37,8 +37,8 @@ from bert.data import path_checks
 
 FLAGS = flags.FLAGS
 # What a flag may decide, so that runs record and compare it: how "features" are
-# made of data; what the "model" is, for all runs in a folder; the "answers" of
-# its weights; how a "training" goes on that is resumed.
+# made of data; the "model", which all runs in a folder share; the "answers" of
+# its weights; the "training", which a resumed run must continue unchanged.
 DECISIONS = ("features", "model", "answers", "training")
 _REQUIRED = "Required"  # The title of their group in --help.
 
