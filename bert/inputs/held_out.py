@@ -13,7 +13,7 @@ from bert.data import files
 from bert.inputs import feature_sets
 
 _NAME = "held_out.jsonl"
-# What an example is drawn by: its labels, and what no other part may have.
+# The labels of an example, and its group: those of one group stay in one part.
 Description = tuple[Collection[str], Hashable]
 
 
@@ -67,39 +67,44 @@ def split(
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Splits a training set; returns what to train and what to evaluate on.
 
-  Examples with the same second value of `describe` stay together; `draw` takes
-  the labels of all that do; `others` are fields of the set to evaluate on.
+  Args:
+    data: the set, whose examples are read once.
+    share: of the examples to hold out.
+    seed: of the draw.
+    describe: the labels of an example, and its group, which stays together.
+    draw: takes the labels of each group.
+    **others: fields of the set to evaluate on.
   """
+  # By a digest of each group, so that memory does not hold all texts.
   groups: dict[bytes, tuple[list[int], set[str]]] = {}
   for number, example in enumerate(data.read()):
     labels, group = describe(example)
     text = repr(group).encode("utf-8", "surrogatepass")
-    numbers, found = groups.setdefault(
-      hashlib.blake2b(text, digest_size=16).digest(), ([], set())
-    )
+    digest = hashlib.blake2b(text, digest_size=16).digest()
+    numbers, labels_of_group = groups.setdefault(digest, ([], set()))
     numbers.append(number)
-    found.update(labels)
-  members, kinds = zip(*groups.values(), strict=True)
-  drawn = set(draw([sorted(kind) for kind in kinds], share, seed))
-  parts: tuple[list[int], list[int]] = ([], [])
-  for index, numbers in enumerate(members):
-    parts[index in drawn].extend(numbers)
-  if not all(parts):
+    labels_of_group.update(labels)
+
+  labels = [sorted(labels) for _, labels in groups.values()]
+  drawn = set(draw(labels, share, seed))
+  train: list[int] = []
+  held_out: list[int] = []
+  for index, (numbers, _) in enumerate(groups.values()):
+    (held_out if index in drawn else train).extend(numbers)
+  if not train or not held_out:
     raise ValueError(
-      f"--eval_share={share}: {', '.join(data.paths)} has {len(members):,} "
+      f"--eval_share={share}: {', '.join(data.paths)} has {len(groups):,} "
       "different examples, too few to train on some and to evaluate on others"
     )
-  fields = ({}, {"kind": "eval", "name": "held-out examples", **others})
-  train, held_out = (
-    dataclasses.replace(
-      data,
-      source={**data.source, "eval_share": [share, seed, number]},
-      numbers=frozenset(numbers),
-      **fields[number],
+
+  def make_part(part: int, numbers: list[int], **fields: Any):
+    source = {**data.source, "eval_share": [share, seed, part]}
+    return dataclasses.replace(
+      data, source=source, numbers=frozenset(numbers), **fields
     )
-    for number, numbers in enumerate(parts)
-  )
-  return train, held_out
+
+  others = {"kind": "eval", "name": "held-out examples", **others}
+  return make_part(0, train), make_part(1, held_out, **others)
 
 
 def write(folder: str, data: Any) -> None:
