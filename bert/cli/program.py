@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TextIO
 from absl import app
 
 from bert.cli import typed_flags
-from bert.data import imports, progress, remote
+from bert.data import imports, messages, progress
 
 FLAGS = typed_flags.FLAGS
 
@@ -134,7 +134,7 @@ def _describe_failure(error: Exception) -> str | None:
         "another worker of TF_CONFIG has ended or cannot be reached: start all "
         "of them again, and they resume from the last checkpoint"
       )
-  fault = remote.describe_shortage(error)
+  fault = messages.describe_shortage(error)
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")
 
 

@@ -1,1 +1,1 @@
-"""Files, tables and records: read and written without TensorFlow."""
+"""What lies below models: files, tables, records, the Hub, processes."""

@@ -3,7 +3,6 @@
 A path such as `gs://...` is opened by TensorFlow.
 """
 
-import codecs
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import contextlib
 import functools
@@ -17,7 +16,7 @@ import sys
 from typing import Any, BinaryIO
 import zlib
 
-from bert.data import atomic, progress, remote
+from bert.data import atomic, messages, progress, remote
 
 STANDARD_INPUT = "-"  # Its path, for `read_lines`.
 
@@ -47,28 +46,10 @@ def read_lines(
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
       name = "standard input" if path == STANDARD_INPUT else path
-      fault = describe_encoding(error)
+      fault = messages.describe_encoding(error)
       raise ValueError(f"{name}:{number}: {fault}") from None
     text = text.removesuffix("\n")
     yield text if keeps_returns else text.replace("\r", "")
-
-
-def describe_encoding(error: UnicodeDecodeError) -> str:
-  r"""Shows the bytes around what is not UTF-8, and says how to convert them.
-
-  All readers of text end their messages with it, after the place.
-  `tokenization.py`, which stands alone, has a copy.
-
-  >>> try: "un café".encode("latin1").decode()
-  ... except UnicodeDecodeError as error: describe_encoding(error)
-  "not UTF-8: b'un caf\\xe9'; convert it, of Latin-1 by iconv -f latin1 -t utf8"
-  """
-  content, name, code = error.object, "Latin-1", "latin1"
-  if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-    name, code = "UTF-16", "utf16"
-  around = content[max(0, error.start - 20) : error.start + 20]
-  cure = f"convert it, of {name} by iconv -f {code} -t utf8"
-  return f"not UTF-8: {around!r}; {cure}"
 
 
 def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ import math
 import os
 from typing import Any, NamedTuple
 
-from bert.data import files, progress, tables
+from bert.data import files, progress
 
 LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
 ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
@@ -43,50 +43,6 @@ def read(path: str) -> list[str]:
   if not lines:
     raise ValueError(f"{path}: holds no label; expected one a line")
   return list(lines)
-
-
-def choose(
-  path: str,
-  labels: Sequence[str],
-  *,
-  origin: str,
-  head: Sequence[str] = (),
-  is_ordered: bool = False,
-  flag: str = "",
-) -> tuple[str, ...]:
-  """Returns the labels of a run, in the order of the outputs of its model.
-
-  They are those of an earlier run at `path`, else those given, in the order of
-  the head that training starts from, else that head's; a ValueError if none is
-  known, or they differ. If the user gave their order, it `is_ordered`: no other
-  will do. Messages name the `origin` of labels, and a `flag` that gives some.
-  """
-  arrange = tuple if is_ordered else sorted
-  if files.exists(path):
-    known = read(path)
-    if labels and arrange(labels) != arrange(known):
-      raise ValueError(
-        f"{path} has the labels {tables.list_names(known)}; {origin} are "
-        f"{tables.list_names(labels)}: use another --output_dir"
-      )
-    return tuple(known)
-  labels, head = tuple(labels or head), tuple(head)
-  if not labels:
-    raise ValueError(
-      f"no {path} and no training file: the labels are unknown; pass "
-      f"{flag and f'{flag}, or '}the --output_dir of a training, or "
-      "--init_checkpoint with one"
-    )
-  if not head or labels == head:
-    return labels
-  if arrange(labels) != arrange(head):
-    raise ValueError(
-      f"--init_checkpoint has a head for the labels {tables.list_names(head)}; "
-      f"those of this task are {tables.list_names(labels)}: start from a "
-      "checkpoint without a head"
-    )
-  print(f"labels in the order of --init_checkpoint: {', '.join(head)}")
-  return head
 
 
 class Tuned(NamedTuple):

@@ -8,14 +8,8 @@ from collections.abc import Iterator
 import contextlib
 import functools
 import os
-import re
 import tempfile
 from types import ModuleType
-
-_SHORTAGE = re.compile(
-  r"(OOM when|[Ff]ailed to allocate|[Oo]ut of memory)[^\n]*?(?= on /|$)",
-  re.MULTILINE,
-)
 
 
 def is_remote(path: str) -> bool:
@@ -106,13 +100,3 @@ def written_locally(folder: str) -> Iterator[str]:
       gfile().makedirs(target)
       for name in names:
         gfile().copy(os.path.join(parent, name), f"{target}/{name}", True)
-
-
-def describe_shortage(error: Exception) -> str | None:
-  """Describes a lack of memory; None for other errors, as of a full disk."""
-  if isinstance(error, MemoryError):
-    return str(error)
-  if type(error).__name__ != "ResourceExhaustedError":
-    return None
-  match = _SHORTAGE.search(getattr(error, "message", str(error)))
-  return match and match[0]

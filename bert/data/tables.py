@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from bert.data import files, progress
+from bert.data import files, messages, progress
 
 Column = str | int  # By its name, or by its number from 0; -1 is the last.
 
@@ -21,8 +21,6 @@ _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
 _FORMATS |= {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl"}
 _MOST_COMMENTS = 100  # Rows that begin with # and are searched for others.
-_NAMES_SHOWN = 20
-PLACES_SHOWN = 3  # Rows with the same fault in a message.
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 # By the beginning of the message of csv.Error; "" is of all others.
 _CSV_FAULTS = {
@@ -92,9 +90,10 @@ def _refuse_comments(rows: Iterator[Row]) -> Iterator[Row]:
       break
   if head and len(head[0].cells) < len(head[-1].cells):
     number = head[-1].location.rpartition(":")[2]
+    shown = messages.shorten(head[0].cells[0])
     raise ValueError(
-      f"{head[0].location}: a comment, {shorten(head[0].cells[0])!r}? The row "
-      f"in line {number} has {len(head[-1].cells)} columns: remove such lines"
+      f"{head[0].location}: a comment, {shown!r}? The row in line {number} has "
+      f"{len(head[-1].cells)} columns: remove such lines"
     )
   yield from itertools.chain(head, rows)
 
@@ -171,7 +170,8 @@ def _read_json_lines(path: str) -> Iterator[Row]:
     try:
       cells = _DECODER.decode(line.strip())
       if _ESCAPED_SURROGATE.search(line):
-        check_unicode(json.dumps(cells, ensure_ascii=False), f"{location}:")
+        decoded = json.dumps(cells, ensure_ascii=False)
+        messages.check_unicode(decoded, f"{location}:")
     except json.JSONDecodeError as error:
       raise ValueError(
         f"{location}: {error.msg} (column {error.colno}); expected a JSON "
@@ -181,7 +181,7 @@ def _read_json_lines(path: str) -> Iterator[Row]:
       raise ValueError(f"{location}: JSON that is nested too deeply") from None
     if not isinstance(cells, dict):
       raise ValueError(
-        f"{location}: expected a JSON object, found {shorten(line)}"
+        f"{location}: expected a JSON object, found {messages.shorten(line)}"
         f"{_describe_array(line)}"
       )
     yield Row(location, cells)
@@ -290,9 +290,8 @@ def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
   for location, cells in rows:
     for column in needed:
       if column not in cells:
-        raise ValueError(
-          f"{location}: no key {column!r}; the keys are {list_names(cells)}"
-        )
+        keys = messages.list_names(cells)
+        raise ValueError(f"{location}: no key {column!r}; the keys are {keys}")
     yield Row(location, [cells.get(column) for column in columns])
 
 
@@ -342,53 +341,9 @@ def find_column(names: Sequence[str], name: str, path: str) -> int:
       f"{path}: {names.count(name)} columns are called {name!r}; pass a number"
     )
   if name not in names:
-    raise ValueError(
-      f"{path}: no column {name!r}; the columns are {list_names(names)}"
-    )
+    known = messages.list_names(names)
+    raise ValueError(f"{path}: no column {name!r}; the columns are {known}")
   return names.index(name)
-
-
-def list_names(names: Iterable[str]) -> str:
-  """Joins names for an error message: the first ones, each on one line."""
-  names = list(names)
-  more = ", ..." if len(names) > _NAMES_SHOWN else ""
-  return ", ".join(map(shorten, names[:_NAMES_SHOWN])) + more
-
-
-def shorten(text: str) -> str:
-  """Returns text for an error message: its beginning, on one line.
-
-  >>> shorten(" two\\r\\nlines")
-  'two lines'
-  """
-  text = " ".join(text[:160].split())
-  return text if len(text) <= 40 else f"{text[:40]}..."
-
-
-def describe_unlabelled(
-  places: Sequence[str],
-  count: int,
-  total: int,
-  names: tuple[str, str] = ("label", "rows"),
-) -> str:
-  """Says where the first rows without a label are, and how many there are.
-
-  >>> describe_unlabelled(["a.tsv:3", "a.tsv:4"], count=2, total=9)
-  'a.tsv:3, a.tsv:4: no label; 2 of 9 rows have none'
-  """
-  shown = list(places[:PLACES_SHOWN])
-  more = ["..."] if count > len(shown) else []
-  listing, (label, rows) = ", ".join(shown + more), names
-  return f"{listing}: no {label}; {count:,} of {total:,} {rows} have none"
-
-
-def check_unicode(text: str, name: str) -> None:
-  """Raises a ValueError that begins with a name if no file can hold a text."""
-  try:
-    text.encode()
-  except UnicodeEncodeError as error:
-    half = f"\\u{ord(text[error.start]):04x}"
-    raise ValueError(f"{name} holds {half}, half of a surrogate pair") from None
 
 
 def to_text(value: Any, location: str, column: Column) -> str:
@@ -417,6 +372,6 @@ def describe(value: Any) -> str:
   if value is None or isinstance(value, bool):
     return json.dumps(value)
   if isinstance(value, Number):
-    return f"the number {shorten(value)}"
+    return f"the number {messages.shorten(value)}"
   kinds = {str: "a string", list: "a list", dict: "an object"}
   return kinds[type(value)]

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 
-from bert.data import files, progress, remote, tables
+from bert.data import files, messages, progress, remote, tables
 
 _FILES_LOOKED_AT = 3
 _LINES_LOOKED_AT = 3
@@ -94,7 +94,7 @@ def _check(path: str, flag: str) -> None:
   cure = f"pass {flag}, to read one" if flag else "write the texts alone"
   note = ""
   if head and all(keys):
-    listing = tables.list_names(keys[0])
+    listing = messages.list_names(keys[0])
     if ending in _JSON_LINES:
       raise ValueError(
         f"{path}: JSON Lines, not plain text, with the keys {listing}: {cure}"

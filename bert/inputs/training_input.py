@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert.data import remote
+from bert.data import messages
 
 Features = dict[str, tf.Tensor]
 
@@ -62,7 +62,7 @@ def naming_memory_flags(doing: str, cures: str) -> Iterator[None]:
   try:
     yield
   except (MemoryError, tf.errors.ResourceExhaustedError) as error:
-    fault = remote.describe_shortage(error)
+    fault = messages.describe_shortage(error)
     if fault is None:
       raise
     raise MemoryError(f"while {doing}: {fault}: {cures}") from error

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bert.data import packing, tables
+from bert.data import messages, packing
 from bert.serving import export_card
 from bert.tasks import classification
 from bert.vocabularies import vocabulary_table
@@ -103,7 +103,7 @@ class AnswerMaker(abc.ABC):
       if name == CHOICES and isinstance(value, list | tuple):
         texts[name] = _check_choices(value)
       elif isinstance(value, str):
-        tables.check_unicode(value, name)
+        messages.check_unicode(value, name)
         texts[name] = value
       else:
         found = "nothing" if value is None else type(value).__name__
@@ -179,7 +179,7 @@ def _check_choices(choices: Sequence[Any]) -> tuple[str, ...]:
   for number, choice in enumerate(choices):
     if not isinstance(choice, str):
       raise ValueError(f"{CHOICES}: expected a list of strings, or lines")
-    tables.check_unicode(choice, CHOICES)
+    messages.check_unicode(choice, CHOICES)
     if not choice.strip():  # Skipping it would renumber the others.
       raise ValueError(f"{CHOICES}: number {number} is empty")
   if not 2 <= len(choices) <= MOST_CHOICES:

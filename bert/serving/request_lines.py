@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from bert.data import files, tables
+from bert.data import files, messages, tables
 from bert.serving import answer_maker, export_card
 from bert.tasks import multiple_choice
 
@@ -123,7 +123,7 @@ def _find_places(
   if format == "csv" and not places and len(row) > len(names):
     raise ValueError(
       f"{path}: {len(row)} columns; pass --text_column, a name or a number "
-      f"from 0; the first row is: {tables.list_names(row)}"
+      f"from 0; the first row is: {messages.list_names(row)}"
     )
   return places, is_header
 
@@ -246,7 +246,7 @@ def decode(line: bytes) -> str:
   try:
     return line.decode("utf-8")
   except UnicodeDecodeError as error:
-    raise ValueError(files.describe_encoding(error)) from None
+    raise ValueError(messages.describe_encoding(error)) from None
 
 
 def _parse(row, format, names) -> Any:

@@ -11,7 +11,7 @@ import re
 from typing import NamedTuple
 
 from bert import tokenization
-from bert.data import file_search, packing, tables
+from bert.data import file_search, messages, packing, tables
 from bert.tasks import classification_problems
 
 Label = classification_problems.Label
@@ -121,7 +121,7 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
     label = _to_label(label, location, table)
     if label is None and table.label_required and table.label is not None:
       unlabelled += 1
-      if len(places) < tables.PLACES_SHOWN:
+      if len(places) < messages.PLACES_SHOWN:
         places.append(location)
       if counts is not None:
         counts["left_out"] += 1
@@ -144,7 +144,7 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
 
   if unlabelled and not (table.skips_unlabelled and labelled):
     total = labelled + unlabelled
-    fault = tables.describe_unlabelled(places, unlabelled, total)
+    fault = messages.describe_unlabelled(places, unlabelled, total)
     has_flag = table.skips_unlabelled is False
     cure = "; --skip_unlabelled=true leaves them out" if has_flag else ""
     raise ValueError(f"{fault}{cure}")
@@ -171,7 +171,7 @@ def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
   if not is_found:
     reason = "holds no example"
     if others:
-      known = tables.list_names(sorted(others))
+      known = messages.list_names(sorted(others))
       reason += f" of {', '.join(table.groups)}; it has {known}"
     raise ValueError(f"{table.path}: {reason}")
 
@@ -208,7 +208,7 @@ def find_labels(
 
   labels = sorted(counts)
   if len(labels) < kind.least_labels:
-    found = tables.list_names(labels) or "rows without one"
+    found = messages.list_names(labels) or "rows without one"
     raise ValueError(
       f"{path}: expected two labels or more, found only {found}; is it the"
       " right column?"
@@ -217,7 +217,7 @@ def find_labels(
   if len(labels) > 20 and 2 * len(rare) > len(labels):
     raise ValueError(
       f"{path}: {len(rare)} of its {len(labels)} labels occur only once"
-      f" ({tables.list_names(rare[:3])}, ...); is it the right column? If so,"
+      f" ({messages.list_names(rare[:3])}, ...); is it the right column? If so,"
       " write all of them, one a line, to labels.txt in --output_dir"
     )
   if all(map(INTEGER.fullmatch, labels)):

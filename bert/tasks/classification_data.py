@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.data import files, label_files, record_writer, tables
+from bert.data import files, messages, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import retrieval_scores
 from bert.tasks import (
@@ -22,6 +22,7 @@ from bert.tasks import (
   classification_problems,
   classification_results,
 )
+from bert.training import run_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _make_rows(data, facts) -> Iterator[feature_files.Row]:
       sums = sums * (total / labelled)
     elif not problem.empty_is_label:
       missing = total - labelled
-      fault = tables.describe_unlabelled(unlabelled, missing, total)
+      fault = messages.describe_unlabelled(unlabelled, missing, total)
       raise ValueError(f"{fault}: predictions are scored on all or on none")
   facts["label_sums"] = sums.tolist()
 
@@ -225,7 +226,7 @@ def _read_texts(data, facts, unlabelled) -> Iterator[classification.Example]:
   for example in data.select(data.read(counts=facts)):
     texts = (example.text_a, example.text_b)
     facts["empty"] += any(t is not None and not t.strip() for t in texts)
-    if example.label is None and len(unlabelled) < tables.PLACES_SHOWN:
+    if example.label is None and len(unlabelled) < messages.PLACES_SHOWN:
       unlabelled.append(example.location)
     yield example
 
@@ -257,7 +258,7 @@ def choose_labels(
   """Returns the labels of a task, in the order of the head's outputs.
 
   They are those of an earlier run, of --labels, of the task, or in the training
-  data, the first that are known; see `label_files.choose`. The settings are
+  data, the first that are known; see `run_labels.choose`. The settings are
   those of run_classifier.py.
   """
   labels_file, given = settings.labels_file, settings.labels
@@ -273,7 +274,7 @@ def choose_labels(
     if not task.train[0].label_required:  # Only a teacher allows that.
       examples = (e for e in examples if e.label is not None)
     labels = classification.find_labels(examples, task.problem, separator)
-  labels = label_files.choose(
+  labels = run_labels.choose(
     labels_file,
     labels,
     origin="the task's or those of --labels",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.data import tables
+from bert.data import messages
 from bert.report import charts, metrics, plots
 
 Label = int | list[int] | float
@@ -421,7 +421,7 @@ def find_positive(labels: Sequence[str]) -> int:
 def _find_number(label: str, numbers: Mapping[str, int]) -> int:
   if label not in numbers:
     raise ValueError(
-      f"unknown label {label[:99]!r}; known: {tables.list_names(numbers)}"
+      f"unknown label {label[:99]!r}; known: {messages.list_names(numbers)}"
     )
   return numbers[label]
 

@@ -12,7 +12,7 @@ import re
 import types
 from typing import NamedTuple
 
-from bert.data import file_search, files, path_checks, tables
+from bert.data import file_search, files, messages, path_checks, tables
 from bert.report import retrieval_scores
 from bert.tasks import classification, classification_problems
 
@@ -410,7 +410,7 @@ def _find_columns(path, columns, names, label_required) -> Columns:
       if role != may_lack:
         raise ValueError(
           f"{path}: no column {column!r}; pass --{role}_column, a name or a"
-          f" number from 0; the first row is: {tables.list_names(names)}"
+          f" number from 0; the first row is: {messages.list_names(names)}"
         )
       column = None
     found[role] = column
@@ -445,6 +445,6 @@ def _refuse_header(head: Sequence[tables.Row], label: int) -> None:
   is_name = first.replace(" ", "_").isidentifier() and first not in others
   if is_name and others and len(others) >= 2 * len(set(others)):
     raise ValueError(
-      f"{head[0].location}: is this a header? {tables.shorten(first)!r} is the"
-      " label of no other row; pass --header=yes or --header=no"
+      f"{head[0].location}: is this a header? {messages.shorten(first)!r} is "
+      "the label of no other row; pass --header=yes or --header=no"
     )

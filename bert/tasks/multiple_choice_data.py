@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from bert.data import record_writer, tables
+from bert.data import messages, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import metrics, plots
 from bert.tasks import multiple_choice
@@ -58,7 +58,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
     total = len(features)
     missing = total - counts["labelled"]
     raise ValueError(
-      tables.describe_unlabelled(counts["unlabelled"], missing, total)
+      messages.describe_unlabelled(counts["unlabelled"], missing, total)
     )
 
 

@@ -14,7 +14,7 @@ import json
 import reprlib
 from typing import Any, NamedTuple
 
-from bert.data import files, tables
+from bert.data import files, messages, tables
 
 _COLUMNS = ("id", "question", "context")
 # Writes any value, however long or deep, on a part of a line.
@@ -150,7 +150,7 @@ def _text(values: Mapping[str, Any], key: str, location: str) -> str:
     raise ValueError(
       f"{location}: expected a text as {key!r}, found {_shown.repr(text)}"
     )
-  tables.check_unicode(text, f"{location}: the {key}")
+  messages.check_unicode(text, f"{location}: the {key}")
   return text
 
 

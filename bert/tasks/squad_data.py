@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.data import atomic, progress, tables, worker_processes
+from bert.data import atomic, messages, progress, worker_processes
 from bert.inputs import (
   feature_files,
   feature_sets,
@@ -137,7 +137,7 @@ def describe_unanswered(counts: Mapping[str, Any]) -> str:
   places = counts.get("unlabelled") or ["some questions"]
   missing = total - counts["labelled"]
   names = ("answers", "questions")
-  return tables.describe_unlabelled(places, missing, total, names)
+  return messages.describe_unlabelled(places, missing, total, names)
 
 
 def _check_answers(data, counts) -> None:
@@ -182,14 +182,14 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       number += 1
     counts["questions"] += 1
     counts["labelled"] += not result.unlabelled
-    if result.unlabelled and len(unlabelled) < tables.PLACES_SHOWN:
+    if result.unlabelled and len(unlabelled) < messages.PLACES_SHOWN:
       unlabelled.append(result.unlabelled)
     counts["cut_questions"] += result.was_cut
     counts["outside"] += result.outside
     counts["unanswerable"] += result.has_no_answer
     if result.misplaced:
       counts["misplaced"] += 1
-      if len(shown) < tables.PLACES_SHOWN:
+      if len(shown) < messages.PLACES_SHOWN:
         shown.append(result.misplaced)
   _check_answers(data, counts)
   if counts["questions"] and not number:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import unicodedata
 
 from bert import tokenization
-from bert.data import files, packing, progress, tables
+from bert.data import files, messages, packing, progress
 from bert.tasks import tagging_schemes
 
 _DOCUMENT = "-DOCSTART-"
@@ -294,7 +294,7 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   if set(tags) == {"O"} or (len(tags) < 2 and not has_scheme):
     raise ValueError(
       f"{path}: expected two labels or more, found only "
-      f"{tables.list_names(tags)}; is it the right column?"
+      f"{messages.list_names(tags)}; is it the right column?"
     )
   if has_scheme:
     return tagging_schemes.labels_of(tags, scheme)
@@ -304,7 +304,7 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   if are_many and 2 * len(rare) > len(tags):
     raise ValueError(
       f"{path}: {len(rare)} of its {len(tags)} tags occur only once "
-      f"({tables.list_names(rare[:3])}, ...); expected a word and its tag a "
+      f"({messages.list_names(rare[:3])}, ...); expected a word and its tag a "
       "line: is --tag_column the right column?"
     )
   return sorted(tags)

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.data import files, label_files, record_writer, tables
+from bert.data import files, messages, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
 from bert.tasks import tagging, tagging_results, tagging_schemes
+from bert.training import run_labels
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 
@@ -85,7 +86,7 @@ def make_features(data: TaggingSet, folder: str) -> None:
       f"{data.file.scheme} does not have; read as conlleval does"
     )
   if counts["unseen"]:
-    listing = tables.list_names(
+    listing = messages.list_names(
       f"{name or '_'} ({count:,})" for name, count in counts["unseen"].items()
     )
     lines.append(f"not in the training data, so never predicted: {listing}")
@@ -166,7 +167,7 @@ def choose_labels(
   """Returns the labels of a model, in the order of its outputs, and the scheme.
 
   Takes the files by purpose, train, eval or predict, and the settings of
-  run_tagging.py; see `label_files.choose`. A ValueError if the labels mark
+  run_tagging.py; see `run_labels.choose`. A ValueError if the labels mark
   entities, but the tags of a file do not.
   """
   none = tagging_schemes.NO_SCHEME
@@ -175,7 +176,7 @@ def choose_labels(
     scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(tagging.read_sentences(train), scheme)
     origin = f"those of {train.path}"
-  labels = label_files.choose(
+  labels = run_labels.choose(
     settings.labels_file, labels, origin=origin, head=initial
   )
   if not train and settings.tag_scheme != none:

@@ -236,13 +236,6 @@ def test_a_name_needs_a_header(write):
     columns(write("t.tsv", "a\n"), "a", header=False)
 
 
-def test_names_in_messages_are_few_and_on_one_line():
-  names = ["two\nlines", "x" * 50, *map(str, range(30))]
-  text = tables.list_names(names)
-  assert text.startswith(f"two lines, {'x' * 40}..., 0, 1")
-  assert text.endswith(", 17, ...")
-
-
 def test_values_are_described(write):
   values = '["x", 1e5, null, true, [], {}]'
   ((_, cells),) = rows(write("t.jsonl", f'{{"a": {values}}}'))

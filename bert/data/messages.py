@@ -1,0 +1,83 @@
+"""Words for messages: lists, places, and faults of text and of memory."""
+
+import codecs
+from collections.abc import Iterable, Sequence
+import re
+
+_NAMES_SHOWN = 20
+PLACES_SHOWN = 3  # Rows with the same fault in a message.
+_SHORTAGE = re.compile(
+  r"(OOM when|[Ff]ailed to allocate|[Oo]ut of memory)[^\n]*?(?= on /|$)",
+  re.MULTILINE,
+)
+
+
+def list_names(names: Iterable[str]) -> str:
+  """Joins names for an error message: the first ones, each on one line."""
+  names = list(names)
+  more = ", ..." if len(names) > _NAMES_SHOWN else ""
+  return ", ".join(map(shorten, names[:_NAMES_SHOWN])) + more
+
+
+def shorten(text: str) -> str:
+  """Returns text for an error message: its beginning, on one line.
+
+  >>> shorten(" two\\r\\nlines")
+  'two lines'
+  """
+  text = " ".join(text[:160].split())
+  return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def describe_unlabelled(
+  places: Sequence[str],
+  count: int,
+  total: int,
+  names: tuple[str, str] = ("label", "rows"),
+) -> str:
+  """Says where the first rows without a label are, and how many there are.
+
+  >>> describe_unlabelled(["a.tsv:3", "a.tsv:4"], count=2, total=9)
+  'a.tsv:3, a.tsv:4: no label; 2 of 9 rows have none'
+  """
+  shown = list(places[:PLACES_SHOWN])
+  more = ["..."] if count > len(shown) else []
+  listing, (label, rows) = ", ".join(shown + more), names
+  return f"{listing}: no {label}; {count:,} of {total:,} {rows} have none"
+
+
+def check_unicode(text: str, name: str) -> None:
+  """Raises a ValueError that begins with a name if no file can hold a text."""
+  try:
+    text.encode()
+  except UnicodeEncodeError as error:
+    half = f"\\u{ord(text[error.start]):04x}"
+    raise ValueError(f"{name} holds {half}, half of a surrogate pair") from None
+
+
+def describe_encoding(error: UnicodeDecodeError) -> str:
+  r"""Shows the bytes around what is not UTF-8, and says how to convert them.
+
+  All readers of text end their messages with it, after the place.
+  `tokenization.py`, which stands alone, has a copy.
+
+  >>> try: "un café".encode("latin1").decode()
+  ... except UnicodeDecodeError as error: describe_encoding(error)
+  "not UTF-8: b'un caf\\xe9'; convert it, of Latin-1 by iconv -f latin1 -t utf8"
+  """
+  content, name, code = error.object, "Latin-1", "latin1"
+  if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    name, code = "UTF-16", "utf16"
+  around = content[max(0, error.start - 20) : error.start + 20]
+  cure = f"convert it, of {name} by iconv -f {code} -t utf8"
+  return f"not UTF-8: {around!r}; {cure}"
+
+
+def describe_shortage(error: Exception) -> str | None:
+  """Describes a lack of memory; None for other errors, as of a full disk."""
+  if isinstance(error, MemoryError):
+    return str(error)
+  if type(error).__name__ != "ResourceExhaustedError":
+    return None
+  match = _SHORTAGE.search(getattr(error, "message", str(error)))
+  return match and match[0]
