@@ -201,6 +201,14 @@ class PretrainingModel(HeadModel):
     bert = self.bert(input_ids, input_mask, segment_ids, seed)
     return self.guess(bert, masked_lm_positions)
 
+  def freeze_next_sentence(self) -> None:
+    """Excludes the next-sentence head, and the pooler before it, from training.
+
+    Weights that no loss needs would decay.
+    """
+    self.bert.pooler.trainable = False
+    self.heads.seq_relationship.trainable = False
+
   def guess(self, bert, masked_lm_positions) -> PretrainingOutput:
     """Applies the heads to a `modeling.BertOutput`."""
     return PretrainingOutput(

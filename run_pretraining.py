@@ -15,8 +15,7 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from bert import heads
-from bert.cli import devices, model_folder, pretraining_run, pretraining_teacher
-from bert.tasks import loss_watch, pretraining_data
+from bert.cli import devices, pretraining_records, pretraining_run
 
 
 def predict(outputs, features) -> dict[str, tf.Tensor]:
@@ -63,73 +62,18 @@ def loss(outputs, features):
   return sums
 
 
-def find_vocabulary(settings):
-  """Reads the vocabulary that --dynamic_masking needs; None without it."""
-  if not settings.dynamic_masking:
-    return None
-  if devices.uses_tpu_elsewhere(settings):
-    raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
-  return pretraining.read_vocabulary(settings, encode_id=int)
-
-
-def read_data(settings, config, *kind) -> pretraining_data.PretrainingData:
-  """Finds and checks the input files, of a kind that `open_files` takes."""
-  model_folder.check_length(settings.max_seq_length, config)
-  return pretraining_data.open_files(settings, config, *kind)
-
-
 def main() -> None:
-  settings = model_folder.find_files(PretrainingSettings.read())
-  settings.check_needs()
-  vocabulary = find_vocabulary(settings)
-  devices.check_tpu_paths(settings, "input_file", "eval_input_file")
-  settings = devices.choose_precision(settings)
+  settings = pretraining_records.read_settings(PretrainingSettings)
   strategy = devices.make_strategy(settings)
-  config = model_folder.read_config(settings)
-  config = model_folder.fit_vocabulary(settings, config)
-  kind = vocabulary, settings.next_sentence, not settings.teacher_only
-  data = read_data(settings, config, *kind)
+  config = pretraining_records.read_config(settings)
+  data = pretraining_records.open_data(settings, config)
   with pretraining_run.open_run(settings, config, data, strategy) as run:
-    with strategy.scope():
-      create_model, losses, forward, teacher, lesson = pretraining_teacher.open(
-        settings, config, heads.PretrainingModel, loss
-      )
-    run.make_model(create_model, predict, lesson)
-    # Unused weights must not decay.
-    if settings.teacher_only:
-      run.model.heads.trainable = False
-    if settings.teacher_only or not settings.next_sentence:
-      run.model.bert.pooler.trainable = False
-      run.model.heads.seq_relationship.trainable = False
-
-    labels = None
-    if run.is_chief and config.is_bidirectional and not settings.teacher_only:
-      labels = loss_watch.sample_training(data)
-      run.add_guesses(labels)
-
-    def evaluate_at(step):
-      if step not in run.scores:  # The last one is requested twice.
-        rows, scores = pretraining_data.evaluate(run.predictor, data, settings)
-        run.scores[step] = scores
-        guesses = {}
-        if labels:
-          asked = loss_watch.count(rows)
-          guesses = run.add_guesses(labels, asked, "eval/")
-        run.add_section(
-          "Evaluation",
-          pretraining_data.describe,
-          rows,
-          scores,
-          settings.vocab_file,
-          guesses,
-        )
-      return run.scores[step]
-
+    run.make_model(heads.PretrainingModel, predict)
+    run.sample_labels()
     if settings.do_train:
-      watch = loss_watch.watch(labels, settings) if labels else None
-      run.train(losses, evaluate_at, forward, watch, teacher)
+      run.train(loss)
     if settings.do_eval:
-      scores = evaluate_at(run.step)
+      scores = run.evaluate(run.step)
       if run.is_chief:
         run.write_scores(scores)
 

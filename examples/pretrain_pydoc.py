@@ -40,7 +40,7 @@ imports.import_tensorflow()  # Without what it logs of CUDA.
 
 from bert import tokenization
 from bert.inputs import records
-from bert.tasks import loss_watch
+from bert.training import loss_watch
 from bert.weights import checkpoints
 
 VOCAB_SIZE = 4000

@@ -2,18 +2,14 @@
 
 import argparse
 import ast
-import dataclasses
 import importlib.util
 import json
 import math
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert import modeling
 import paths
 
 
@@ -144,28 +140,6 @@ def test_a_sentence_a_line(load):
     "It rained, e.g. in Rome.",
     '"So?" (He left.) At 5 p.m. it stopped.',
   ]
-
-
-def test_columns_that_follow_from_others_are_not_chosen(load):
-  start = load("mini_start")
-  draws = np.random.default_rng(1).normal(size=[1000, 3]) * [1, 2, 3]
-  columns = np.stack([draws[:, 0], 0.1 * draws[:, 2], *draws.T[1:]], 1)
-  assert start.select(np.cov(columns.T), 3).tolist() == [0, 2, 3]
-
-
-def test_a_model_cut_to_its_own_size_answers_alike(load):
-  """All layers and columns are kept; only the tables are narrower."""
-  start = load("mini_start")
-  sizes = {"hidden_size": 16, "num_attention_heads": 4}
-  sizes |= {"num_hidden_layers": 2, "intermediate_size": 32}
-  config = modeling.BertConfig(vocab_size=30, initializer_range=0.2, **sizes)
-  teacher = modeling.BertModel(config)
-  student = modeling.BertModel(dataclasses.replace(config, embedding_size=15))
-  ids = np.random.default_rng(1).integers(5, 30, [200, 8])
-  inputs = tf.constant(ids), tf.ones_like(ids), tf.zeros_like(ids)
-  start.cut(teacher, student, inputs, [0, 1])
-  outputs = [m(*inputs).sequence_output.numpy() for m in (student, teacher)]
-  assert start.explained(*(x.reshape(-1, 16) for x in outputs)) > 0.8
 
 
 def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):

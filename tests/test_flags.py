@@ -12,6 +12,7 @@ from bert.cli import typed_flags
 import program_flags
 import tiny
 import tiny_models
+import unmasked_records
 
 # Functions that read all flags, to record, compare or copy them.
 BOOKKEEPING = {"flag_values", "check_needs", "_has", "replace", "describe_run"}
@@ -28,6 +29,7 @@ RUNS = [
     for name in ("scores", "sentences", "labels")
   ],
   ("run_multitask", {}),
+  ("run_distillation", {}),
 ]
 
 
@@ -37,6 +39,10 @@ def prepare(name, folder, flags):
     tiny.write_model(folder, program=name)
     tasks = list(tiny.write_tasks(folder).values())
     return tiny.tasks_command(folder, tasks, num_train_epochs=1, do_eval=True)
+  if name == "run_distillation":
+    flags = unmasked_records.make_flags(folder) | flags
+    flags["teacher"] = unmasked_records.write_teacher(folder / "teacher")
+    return unmasked_records.command(folder, name, **flags)
   objective, config = flags.get("objective", "pairs"), ()
   if objective == "sentences":
     config = {"hidden_dropout_prob": 0.1}

@@ -10,18 +10,17 @@ import subprocess
 import threading
 import time
 
-import keras
 import pytest
 import tensorflow as tf
 
-from bert import heads
 from bert.data import processor
-from bert.tasks import loss_watch
+from bert.training import loss_watch
 from bert.weights import checkpoints
 import disk_events
 import paths
 import program_flags
 import tiny
+import unmasked_records
 import workers
 
 command_tiny = functools.partial(tiny.command, "run_pretraining")
@@ -43,13 +42,6 @@ def read_scalars(folder):
         number = float(tf.make_ndarray(value.tensor))
         history.setdefault(value.tag, {})[event.step] = number
   return history
-
-
-def checkpoint_bytes(folder, step):
-  return [
-    (folder / f"model.ckpt-{step}{suffix}").read_bytes()
-    for suffix in (".index", ".data-00000-of-00001")
-  ]
 
 
 def leftovers(folder):
@@ -227,61 +219,29 @@ def test_batches_by_length_resume_and_stay_as_they_began(
   shutil.copytree(tmp_path / "whole", tmp_path / "parts", ignore=without)
   result = run_tiny(tmp_path, output_dir=f"{tmp_path}/parts", **options)
   assert "resuming at step 3 of 6" in result.stdout.splitlines()
-  whole = checkpoint_bytes(tmp_path / "whole", 6)
-  assert checkpoint_bytes(tmp_path / "parts", 6) == whole
+  whole = tiny.checkpoint_bytes(tmp_path / "whole", 6)
+  assert tiny.checkpoint_bytes(tmp_path / "parts", 6) == whole
   options |= {"group_by_length": False, "output_dir": f"{tmp_path}/whole"}
   options["num_train_steps"] = 7
   assert ", grouped by length in batches of 8)" in refuse(**options)
 
 
-WORDS = [*tiny.SPECIAL, *(f"{'##' * (i % 3 == 0)}w{i}" for i in range(35))]
-
-
-def write_unmasked(path, numbers, next_sentence=True):
-  """Writes records without masks, of WORDS; returns their file's name."""
-  examples = []
-  for values in map(tiny.make_values, numbers):
-    length = sum(values["input_mask"])
-    ids = [5 + number % 35 for number in values["input_ids"][:length]]
-    ids[0], ids[length // 2 - 1], ids[-1] = 2, 3, 3
-    values["input_ids"][:length] = ids
-    kept = {n: v for n, v in values.items() if "masked" not in n}
-    if not next_sentence:
-      del kept["next_sentence_labels"]
-    examples.append(kept)
-  return tiny.write_values(path, *examples)
-
-
 @pytest.fixture(name="unmasked")
 def write_unmasked_data(tmp_path):
   """Returns the flags for 60 records without masks."""
-  (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-  return {
-    "input_file": write_unmasked(tmp_path / "unmasked", range(60)),
-    "dynamic_masking": True,
-    "do_whole_word_mask": True,
-    "do_train": True,
-    "do_eval": True,
-    "num_train_steps": 6,
-    "save_checkpoints_steps": 3,
-  }
-
-
-def command_unmasked(folder, **flags):
-  vocab_file = f"--vocab_file={folder}/vocab.txt"
-  return [*command_tiny(folder, tiny.NO_DROPOUT, **flags), vocab_file]
+  return unmasked_records.make_flags(tmp_path)
 
 
 def test_masks_drawn_while_reading_resume(unmasked, tmp_path):
   """Six steps at once, and three and three, end the same."""
   whole, parts = tmp_path / "whole", tmp_path / "parts"
-  command = command_unmasked(tmp_path, **unmasked, output_dir=whole)
+  command = unmasked_records.command(tmp_path, **unmasked, output_dir=whole)
   program_flags.succeed(command)
   shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
   command.append(f"--output_dir={parts}")
   result = program_flags.succeed(command)
   assert "resuming at step 3 of 6" in result.stdout.splitlines()
-  assert checkpoint_bytes(parts, 6) == checkpoint_bytes(whole, 6)
+  assert tiny.checkpoint_bytes(parts, 6) == tiny.checkpoint_bytes(whole, 6)
   assert tiny.read_results(parts) == tiny.read_results(whole)
   result = program_flags.run_here([*command, "--masked_lm_prob=0.5"])
   message = ", 0.15 of words masked by vocabulary"
@@ -292,11 +252,11 @@ def test_a_phase_without_next_sentences_leaves_their_weights(
   unmasked, tmp_path
 ):
   out = tmp_path / "out"
-  program_flags.succeed(command_unmasked(tmp_path, **unmasked))
-  sequences = write_unmasked(tmp_path / "sequences", range(60), False)
+  program_flags.succeed(unmasked_records.command(tmp_path, **unmasked))
+  sequences = unmasked_records.write(tmp_path / "sequences", range(60), False)
   unmasked |= {"input_file": sequences, "next_sentence": False}
   unmasked |= {"new_phase": True, "num_train_steps": 9, "learning_rate": 0.01}
-  command = command_unmasked(tmp_path, **unmasked)
+  command = unmasked_records.command(tmp_path, **unmasked)
   program_flags.succeed(command)
   results = tiny.read_results(out)
   assert list(results) == ["global_step", *SCORES[:3]]
@@ -363,104 +323,20 @@ def test_records_of_another_kind_are_refused(
   if kind == "masked":
     unmasked["input_file"] = data
   elif kind == "rows":
-    unmasked["input_file"] = write_unmasked(tmp_path / "x", range(9), False)
+    unmasked["input_file"] = unmasked_records.write(
+      tmp_path / "x", range(9), False
+    )
   if "no masked_lm_ids" in message:
     del unmasked["do_whole_word_mask"]
-  command = [*command_unmasked(tmp_path, **unmasked), f"--{flags}"]
+  command = [*unmasked_records.command(tmp_path, **unmasked), f"--{flags}"]
   program_flags.assert_refused(program_flags.run_here(command), message)
-
-
-def write_teacher(folder, **changes):
-  """Writes a BERT of WORDS and of another size; returns its folder."""
-  config = {**tiny.PRETRAINING_CONFIG, "hidden_size": 24, **changes}
-  tiny.write_model(folder, {**config, "initializer_range": 0.3})
-  (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-  (folder / "config.json").rename(folder / "bert_config.json")
-  keras.utils.set_random_seed(2)
-  config = checkpoints.read_config(str(folder / "bert_config.json"))
-  variables = checkpoints.model_variables(heads.PretrainingModel(config))
-  checkpoints.save(str(folder), 1, variables, keep=1)
-  return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_teacher", [False, True])
-def test_devices_and_parts_draw_the_same_masks(
-  has_teacher, unmasked, two_devices, tmp_path
-):
-  if has_teacher:
-    unmasked |= {"teacher": write_teacher(tmp_path / "teacher")}
-    unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
-  command = command_unmasked(tmp_path, **unmasked)
+def test_devices_and_parts_draw_the_same_masks(unmasked, two_devices, tmp_path):
+  command = unmasked_records.command(tmp_path, **unmasked)
   program_flags.succeed(command)
-  for flag in ("distribution=mirrored", "gradient_accumulation_steps=2"):
-    out = tmp_path / flag
-    program_flags.succeed([*command, f"--{flag}", f"--output_dir={out}"])
-    for name, value in tiny.read_results(tmp_path / "out").items():
-      assert tiny.read_results(out)[name] == pytest.approx(value, abs=1e-4)
-
-
-@pytest.mark.parametrize("is_alone", [False, True])
-def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
-  """Six steps at once, and three and three; alone it leaves the heads."""
-  unmasked |= {"teacher": write_teacher(tmp_path / "teacher")}
-  unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
-  if is_alone:
-    del unmasked["do_whole_word_mask"]
-    unmasked |= {"teacher_only": True, "dynamic_masking": False}
-    unmasked["do_eval"] = False
-  whole, parts = tmp_path / "whole", tmp_path / "parts"
-  command = command_unmasked(tmp_path, **unmasked, output_dir=whole)
-  program_flags.succeed(command)
-  shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
-  command.append(f"--output_dir={parts}")
-  program_flags.succeed(command)
-  assert checkpoint_bytes(parts, 6) == checkpoint_bytes(whole, 6)
-  saved = tf.train.load_checkpoint(f"{whole}/model.ckpt-6")
-  earlier = tf.train.load_checkpoint(f"{whole}/model.ckpt-3")
-  for name in ("teacher_projection", "cls/predictions/output_bias"):
-    is_same = (saved.get_tensor(name) == earlier.get_tensor(name)).all()
-    assert is_same == (is_alone and "cls" in name)
-  result = program_flags.run_here([*command, "--teacher_vectors=false"])
-  program_flags.assert_refused(result, "with_vectors=True'])")
-  # Nobody else needs the projection, or the teacher.
-  unmasked |= {"dynamic_masking": True, "do_eval": True, "do_train": False}
-  alone = ("teacher", "teacher_only", "teacher_vectors")
-  unmasked = {name: v for name, v in unmasked.items() if name not in alone}
-  command = command_unmasked(tmp_path, **unmasked, output_dir=parts)
-  program_flags.succeed(command)
-  curves = [json.loads(x) for x in (whole / "curves.jsonl").open()]
-  for name in ("relation_loss", "vector_loss"):
-    assert curves[-1][name] < curves[0][name]
-  assert ("masked_lm_loss" in curves[0]) != is_alone
-
-
-@pytest.mark.parametrize(
-  ("changes", "flags", "message"),
-  [
-    ({}, "vocab_file=", "its vocabulary is "),
-    ({}, "relation_heads=16", "=16 does not divide 24 and 16, the teacher's "),
-    ({"type_vocab_size": 1}, "seed=1", "its type_vocab_size is 1, the model's"),
-    ({"causal_attention": True}, "seed=1", "is no BERT, whose relations"),
-    ({}, "teacher=", "--teacher_vectors needs --teacher"),
-    ({}, "teacher_only=true", "it guesses no words to evaluate"),
-    ({}, "teacher=nowhere", "nowhere"),
-    ({}, "masked", "--dynamic_masking=false, --teacher_only=false"),
-  ],
-)
-def test_a_teacher_that_does_not_fit_is_refused(
-  changes, flags, message, unmasked, data, tmp_path
-):
-  unmasked |= {"teacher": write_teacher(tmp_path / "teacher", **changes)}
-  flags = flags.replace("masked", f"input_file={data}")
-  if flags.startswith(("vocab_file", "teacher_only", "input_file")):
-    unmasked["dynamic_masking"] = False
-    del unmasked["do_whole_word_mask"]
-    unmasked["do_eval"] = flags.startswith("teacher_only")
-    unmasked["teacher_only"] = True
-  unmasked["teacher_vectors"] = True
-  command = [*command_unmasked(tmp_path, **unmasked), f"--{flags}"]
-  program_flags.assert_refused(program_flags.run_here(command), message)
+  unmasked_records.assert_same_on_devices(command, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -563,7 +439,9 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path, capfd):
     ) in result.stdout
     assert f"wrote {out}/model.ckpt-{last}" in result.stdout
   run_and_send(signal.SIGTERM, alone, common)
-  assert checkpoint_bytes(alone, common) == checkpoint_bytes(out, common)
+  assert tiny.checkpoint_bytes(alone, common) == tiny.checkpoint_bytes(
+    out, common
+  )
 
 
 def test_ctrl_c_saves_though_it_also_ends_who_reads_the_output(data, tmp_path):
@@ -684,7 +562,7 @@ def test_a_second_phase_has_other_lengths_and_resumes(trained, tmp_path):
   result = run_tiny(tmp_path, output_dir=killed, **options)
   assert "new phase" not in result.stdout
   assert "resuming at step 7 of 9" in result.stdout
-  assert checkpoint_bytes(whole, 9) == checkpoint_bytes(killed, 9)
+  assert tiny.checkpoint_bytes(whole, 9) == tiny.checkpoint_bytes(killed, 9)
   written = json.loads((whole / "training.json").read_text())["phases"]
   assert [phase["first_step"] for phase in written] == [0, 6]
   assert [phase["max_seq_length"] for phase in written] == [16, 12]
@@ -755,7 +633,7 @@ def test_a_half_written_checkpoint_is_named(
 
 def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
   out = copy_run(trained, tmp_path / "out")
-  good = checkpoint_bytes(out, 6)
+  good = tiny.checkpoint_bytes(out, 6)
   tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 5000)
   options = {"input_file": data, "do_train": True, "num_train_steps": 6}
   result = succeed(tmp_path, **options)
@@ -763,7 +641,7 @@ def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
   assert result.stderr.count(f"; trying {out}/model.ckpt-3\n") == 1
   assert f"weights from {out}/model.ckpt-3" in result.stdout
   assert "resuming at step 3 of 6" in result.stdout
-  assert checkpoint_bytes(out, 6) == good
+  assert tiny.checkpoint_bytes(out, 6) == good
 
 
 def test_a_record_that_does_not_fit_is_named(trained, tmp_path):
@@ -778,14 +656,16 @@ def test_a_record_that_does_not_fit_is_named(trained, tmp_path):
   *others, line = program_flags.error_lines(result.stderr)
   assert result.returncode == 1 and message in line
   assert all(other.startswith("step ") for other in others)
-  assert checkpoint_bytes(out, 6) == checkpoint_bytes(trained[0] / "out", 6)
+  assert tiny.checkpoint_bytes(out, 6) == tiny.checkpoint_bytes(
+    trained[0] / "out", 6
+  )
   result = run_tiny(tmp_path, do_eval=True, max_eval_steps=0, **options)
   program_flags.assert_refused(result, message)
 
 
 def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   out = copy_run(trained, tmp_path / "out")
-  before = checkpoint_bytes(out, 6)
+  before = tiny.checkpoint_bytes(out, 6)
   options = {"input_file": data, "do_train": True, "new_phase": True}
   options["num_train_steps"] = 8
   with disk_events.limited_files(20_000):
@@ -795,7 +675,7 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   assert f"error: {out}/model.ckpt-8: cannot be written: " in line
   assert all(other.startswith("step ") for other in others)
   assert checkpoints.saved_steps(str(out)) == [3, 6]
-  assert checkpoint_bytes(out, 6) == before
+  assert tiny.checkpoint_bytes(out, 6) == before
   assert not leftovers(out)
   result = succeed(tmp_path, **options)
   assert "resuming at step 6 of 8" in result.stdout

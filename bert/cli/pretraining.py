@@ -33,12 +33,8 @@ _HELD_OUT = re.compile(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings(
-  devices.DeviceSettings,
-  shared_flags.TrainingSettings,
-  shared_flags.ModelSettings,
-):
-  """The settings of run_pretraining.py."""
+class ReaderSettings(shared_flags.TrainingSettings):
+  """The settings of a training on records of create_pretraining_data.py."""
 
   input_file: str = _data(
     None,
@@ -53,6 +49,24 @@ class PretrainingSettings(
   max_predictions_per_seq: int = _data(
     20, "Most masked tokens per record.", least=1
   )
+  group_by_length: bool = _training(
+    False,
+    "Whether to batch records of similar length: faster if many are short.",
+  )
+  eval_batch_size: int = _evaluation(8, "Examples per batch.", least=1)
+  max_eval_steps: int = _evaluation(
+    100,
+    "Batches to evaluate, starting over at the end; 0: every record once.",
+    least=0,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(
+  devices.DeviceSettings, ReaderSettings, shared_flags.ModelSettings
+):
+  """The settings of run_pretraining.py."""
+
   dynamic_masking: bool = _data(
     False, "Whether to mask records of --masks=false, each time anew."
   )
@@ -68,40 +82,11 @@ class PretrainingSettings(
     "The vocab.txt of the records; decides the vocab_size of the config.",
     path="file",
   )
-  teacher: str | None = _training(
-    None,
-    "A trained BERT of the same vocabulary, a folder or a name of the Hugging "
-    "Face Hub, whose relations of tokens to learn as well (MiniLM).",
-    path="model",
-  )
-  teacher_only: bool = _training(
-    False,
-    "With --teacher: whether nothing else is learned; reads records of "
-    "--masks=false without masking them.",
-    needs="teacher",
-  )
-  teacher_vectors: bool = _training(
-    False,
-    "With --teacher: whether to learn its vectors of sequences too, means of "
-    "the last layer; for one that was trained to make them.",
-    needs="teacher",
-  )
-  relation_heads: int | None = _training(
-    None,
-    "With --teacher: heads to compare; default: as many of the teacher's as "
-    "divide both sizes.",
-    least=1,
-    needs="teacher",
-  )
   num_train_steps: int = _training(
     100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS
   )
   num_warmup_steps: int = _training(
     10000, "Updates with a rising learning rate.", least=0
-  )
-  group_by_length: bool = _training(
-    False,
-    "Whether to batch records of similar length: faster if many are short.",
   )
   score_random_weights: bool = _training(
     False,
@@ -113,22 +98,14 @@ class PretrainingSettings(
     "records begin anew if --input_file or --seed is another.",
   )
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
-  eval_batch_size: int = _evaluation(8, "Examples per batch.", least=1)
-  max_eval_steps: int = _evaluation(
-    100,
-    "Batches to evaluate, starting over at the end; 0: every record once.",
-    least=0,
-  )
 
   def check(self) -> None:
     """Refuses flags of masking, too, and paths that a TPU cannot open."""
     devices.check_tpu_paths(self, "input_file", "eval_input_file")
-    if self.dynamic_masking and self.teacher_only:
-      raise ValueError(
-        "--teacher_only=true masks no words: no --dynamic_masking"
-      )
     if self.dynamic_masking and not (self.vocab_file or self.model):
       raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
+    if self.dynamic_masking and devices.uses_tpu_elsewhere(self):
+      raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
     if self.group_by_length and devices.uses_tpu(self):
       raise ValueError(
         "--group_by_length=true: a TPU takes batches of one shape"
@@ -215,12 +192,13 @@ def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
 
 
 def read_vocabulary(
-  settings: Any,
+  settings: RecordFlags | PretrainingSettings,
   do_lower_case: bool = True,
   encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> pretraining_data.Vocabulary:
   """Makes the tokenizer and reads its vocabulary; see `make_vocabulary`."""
   vocab_file = settings.vocab_file
+  assert vocab_file  # The settings' `check` has asked for it.
   tokenizer = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
   if settings.do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(

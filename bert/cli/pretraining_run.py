@@ -1,11 +1,16 @@
-"""A pre-training run, which run_pretraining.py opens and trains.
+"""A pre-training run, which run_pretraining.py opens, trains and evaluates.
 
+settings = pretraining_records.read_settings(PretrainingSettings)
+config = pretraining_records.read_config(settings)
+data = pretraining_records.open_data(settings, config)
 with pretraining_run.open_run(settings, config, data, strategy) as run:
   run.make_model(create_model, predict)
-  run.train(loss, evaluate, forward)
+  run.sample_labels()
+  run.train(loss)
+  run.write_scores(run.evaluate(run.step))
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import math
@@ -18,12 +23,16 @@ import keras
 import tensorflow as tf
 
 from bert import modeling, optimization
-from bert.cli import output_folder, pretraining, program, training_run
-from bert.inputs import records
-from bert.tasks import loss_watch, pretraining_data
+from bert.cli import (
+  output_folder,
+  pretraining,
+  program,
+  training_run,
+)
+from bert.tasks import pretraining_data
 from bert.training import (
   loop,
-  prediction,
+  loss_watch,
   reporting,
   same_run,
   training_plan,
@@ -48,66 +57,122 @@ _PHASE_FLAGS = (
 class Run(training_run.TrainingRun):
   """A model and its records; `open_run` makes it."""
 
+  settings: pretraining.PretrainingSettings
+  data: pretraining_data.PretrainingData
   phase: training_plan.Phase | None = None  # For a training.
   # The evaluations of this process, by step.
-  scores: dict[int, Any] = dataclasses.field(default_factory=dict)
+  scores: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
+  # Those to train on, if `sample_labels` counted them.
+  labels: loss_watch.Labels | None = None
 
   def make_model(
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
-    predict: prediction.Predict,
-    lesson: Any = None,
+    predict: Callable[..., dict[str, tf.Tensor]],
+    **others: Any,
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
-    `create_model` takes config and Keras dtype policy; `lesson` is what says
-    what the training learns from a teacher.
+    Args:
+      create_model: takes the config and a Keras dtype policy.
+      predict: what `evaluate` computes of a batch.
+      **others: what a resumed training must have the same besides its flags;
+        JSON values.
     """
-    settings, dtype = self.settings, self.settings.compute_dtype
+    settings = self.settings
+    dtype = settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
     if settings.score_random_weights:
       variables = checkpoints.model_variables(self.model)
       self.step = output_folder.load_weights(settings, variables)
     else:
       self.step = output_folder.load_trained_weights(settings, self.model)
+
+    # Unused weights must not decay.
+    if not (self.data.is_masked and settings.next_sentence):
+      self.model.freeze_next_sentence()
+    if not self.data.is_masked:
+      self.model.heads.trainable = False
+
     if settings.do_train:
       flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
-      flags["teacher"] = lesson
       self.phase = same_run.enter_phase(
         self.folder,
         self.step,
-        settings={"input_file": self.data.source.identity, **flags},
+        settings={"input_file": self.data.source.identity, **flags, **others},
         is_new_phase=settings.new_phase,
         writes=self.is_chief,
       )
     if self.is_chief:
       self.write_model_files()
 
-  def add_guesses(
-    self,
-    known: loss_watch.Labels,
-    asked: loss_watch.Labels | None = None,
-    curves: str = "",
+  def sample_labels(self) -> None:
+    """Counts words to guess, for scores to be compared with their frequency.
+
+    There is nothing to compare if no words are masked, or if they are guessed
+    from the words before them alone.
+    """
+    is_cloze = self.data.is_masked and self.config.is_bidirectional
+    if self.is_chief and is_cloze:
+      data = self.data
+      self.labels = loss_watch.sample_training(data.source, data.train_files)
+      self._add_guesses(self.labels, self.labels, "")
+
+  def _add_guesses(
+    self, known: loss_watch.Labels, asked: loss_watch.Labels, curves: str
   ) -> dict[str, loss_watch.Guess]:
     """Keeps what answers by frequency get, for the curves of such a prefix.
 
     Returns them by the name of the score; see `loss_watch.guess`.
     """
-    found = loss_watch.guess(known, asked or known, self.config.vocab_size)
+    found = loss_watch.guess(known, asked, self.config.vocab_size)
     self.guesses |= {curves + name: guess for name, guess in found.items()}
     return found
+
+  def evaluate(self, step: int) -> dict[str, float]:
+    """Scores a step, and describes the results in the report."""
+    if step in self.scores:  # The last one is requested twice.
+      return self.scores[step]
+    settings = self.settings
+    rows, scores = pretraining_data.evaluate(
+      self.predictor,
+      self.data,
+      settings.eval_batch_size,
+      settings.max_eval_steps,
+    )
+    self.scores[step] = scores
+    guesses = {}
+    if self.labels:
+      asked = loss_watch.count(rows)
+      guesses = self._add_guesses(self.labels, asked, "eval/")
+    self.add_section(
+      "Evaluation",
+      pretraining_data.describe,
+      rows,
+      scores,
+      settings.vocab_file,
+      guesses,
+    )
+    return scores
 
   def train(
     self,
     loss: training_plan.Loss,
-    evaluate: Callable[[int], Mapping[str, float]],
-    forward: prediction.Forward,
-    watch: Any = None,
-    teacher: keras.Layer | None = None,
+    **others: Any,
   ) -> None:
-    """Trains or resumes, see `training_run.train`; `evaluate` scores a step."""
+    """Trains or resumes, and evaluates meanwhile; see `loop.train`.
+
+    Args:
+      loss: what is minimised.
+      **others: fields of `training_plan.TrainingTask` by name.
+    """
     settings, num_steps = self.settings, self.settings.num_train_steps
-    number = records.count_at_once(self.data.train_files)
+    watch = None
+    if self.labels:
+      watch = loss_watch.watch(
+        self.labels, settings.learning_rate, settings.num_warmup_steps
+      )
+    number = self.data.count_at_once()
     if number and self.is_chief:
       steps = num_steps - (self.phase.first_step if self.phase else 0)
       batch = settings.train_batch_size
@@ -120,18 +185,14 @@ class Run(training_run.TrainingRun):
         settings.num_warmup_steps,
       )
     plan = training_run.make_plan(
-      settings, settings.num_train_steps, phase=self.phase, watch=watch
+      settings, num_steps, phase=self.phase, watch=watch
     )
     task = training_plan.TrainingTask(
-      self.model,
-      optimizer,
-      loss,
-      self.data.source,
-      plan,
-      forward,
-      teacher=teacher,
+      self.model, optimizer, loss, self.data.source, plan, **others
     )
-    self.step, signal = loop.train(self.strategy, {"": task}, plan, evaluate)
+    self.step, signal = loop.train(
+      self.strategy, {"": task}, plan, self.evaluate
+    )
     self.data.check_unchanged()
     if signal:
       sys.exit(128 + signal)
@@ -182,7 +243,7 @@ def print_summary(run: Run, start: float) -> None:
       f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
     )
   command = "the same command with --do_train=false --do_eval=true"
-  if run.settings.do_eval or run.settings.teacher_only:
+  if run.settings.do_eval or not run.data.is_masked:
     fault = _describe_lack_of_learning(run)
     lines += [fault] if fault else []
     command = "" if fault else _describe_fine_tuning(run)

@@ -16,6 +16,10 @@ REPLACEMENTS: dict[str, str] = {
   "lstm_size": _FEATURE_TAGGING,
   "word_vectors": "python -m bert.contrib.word_vectors --vectors=... "
   "--output=NEW, and --model=NEW here",
+  "relation_heads": "run_distillation.py --relation_heads=...",
+  "teacher": "run_distillation.py --teacher=...",
+  "teacher_only": "run_distillation.py --teacher_only=...",
+  "teacher_vectors": "run_distillation.py --teacher_vectors=...",
   # The comparison of export_saved_model.py --quantize=int8.
   "max_score_drop": "--max_changed=0.03, the share of answers that may change",
   **dict.fromkeys(

@@ -103,8 +103,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 def create_model(config, data, dtype) -> heads.PretrainingModel:
   """Makes the model, of which the pooler and its head are not trained."""
   model = heads.PretrainingModel(config, dtype)
-  for unused in (model.bert.pooler, model.heads.seq_relationship):
-    unused.trainable = False  # They must not decay.
+  model.freeze_next_sentence()
   return model
 
 

@@ -6,12 +6,17 @@ import functools
 from typing import Any, NamedTuple
 
 from bert import heads, run_pretraining
-from bert.cli import fine_tuning, model_folder, shared_flags, typed_flags
+from bert.cli import (
+  fine_tuning,
+  model_folder,
+  pretraining,
+  pretraining_records,
+  shared_flags,
+)
 from bert.contrib import shared_tasks
 from bert.inputs import records
 from bert.tasks import pretraining_data
 
-_data = typed_flags.group("Data")
 _METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",
@@ -22,14 +27,10 @@ _METRICS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MaskedLmSettings(shared_flags.EvaluationSettings):
+class MaskedLmSettings(
+  pretraining.ReaderSettings, shared_flags.EvaluationSettings
+):
   """The settings of run_pretraining.py that a task may have."""
-
-  input_file: str = _data(None, "TFRecord files.", required=True)
-  eval_input_file: str | None = _data(None, "TFRecord files to evaluate on.")
-  max_predictions_per_seq: int = _data(20, "Masked tokens per record.", least=1)
-  max_eval_steps: int = _data(100, "Batches to evaluate; 0: all.", least=0)
-  group_by_length: bool = _data(False, "Whether batches are of one length.")
 
 
 class Records(NamedTuple):
@@ -52,7 +53,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def open_data():
     config = model_folder.read_config(settings)
-    found = run_pretraining.read_data(settings, config)
+    found = pretraining_records.open_files(settings, config)
     count = records.count_records(found.train_files)
     return fine_tuning.Data(
       features=None,
@@ -65,7 +66,9 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def evaluate(run):
     found = run.data.train.found
-    _, scores = pretraining_data.evaluate(run.predictor, found, settings)
+    _, scores = pretraining_data.evaluate(
+      run.predictor, found, settings.eval_batch_size, settings.max_eval_steps
+    )
     return scores
 
   return shared_tasks.SharedTask(

@@ -1,15 +1,12 @@
-"""Pre-training records as input, and scores of what a model guesses."""
+"""The records of a pre-training, and scores of what a model guesses."""
 
 from collections.abc import Callable, Mapping
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert import modeling
-from bert.data import file_search, pretraining_data
-from bert.inputs import dynamic_masking, records, training_input
+from bert.inputs import records, training_input
 from bert.report import charts, metrics, plots
 from bert.training import prediction
 from bert.vocabularies import vocabulary_table
@@ -26,70 +23,35 @@ class PretrainingData(NamedTuple):
   eval_identity: str  # Equal for equal files.
   parse: Callable[[tf.Tensor], training_input.Features]
   source: training_input.TrainingInput
+  is_masked: bool = True  # Whether there are masked words to be guessed.
+
+  def count_at_once(self) -> int | None:
+    """Counts the records to train on; None if that would read whole files."""
+    return records.count_at_once(self.train_files)
 
   def check_unchanged(self) -> None:
     """Raises a ValueError if files to train on were changed meanwhile."""
     records.check_unchanged(self.train_files, self.source.identity)
 
 
-def open_files(
-  settings: Any,
-  config: modeling.EncoderConfig,
-  vocabulary: pretraining_data.Vocabulary | None = None,
-  next_sentence: bool = True,
-  masks: bool = True,
-) -> PretrainingData:
-  """Finds and checks the files of records that run_pretraining.py reads.
+def evaluate(
+  predictor: prediction.Predictor,
+  data: PretrainingData,
+  batch_size: int,
+  max_steps: int,
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+  """Predicts the records to evaluate on, and scores them.
 
   Args:
-    settings: those of run_pretraining.py, or of a task of run_multitask.py.
-    vocabulary: of records without masks, which `dynamic_masking` draws.
-    next_sentence: whether records are sentence pairs.
-    masks: whether words are masked, in the records or by the vocabulary.
+    predictor: of the model; its rows are those that `score` takes.
+    data: the records.
+    batch_size: records per batch.
+    max_steps: batches to evaluate; 0: every record once.
+
+  Returns the rows and the scores. A ValueError names a broken record.
   """
-  length = settings.max_seq_length
-  train_files = file_search.expand_patterns(settings.input_file, "input_file")
-  eval_files = file_search.expand_patterns(
-    settings.eval_input_file or settings.input_file, "eval_input_file"
-  )
-  spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
-  limits = records.pretraining_limits(length, config)
-  absent = ("masked_lm_",) * bool(vocabulary or not masks)
-  absent += ("next_sentence_",) * (not next_sentence)
-  spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
-  limits = {n: limits[n] for n in limits if n in spec}
-  paths = list(dict.fromkeys(train_files + eval_files))
-  records.check_files(paths, spec, limits)
-  parse = functools.partial(records.parse_batch, spec=spec, limits=limits)
-  source = training_input.TrainingInput(
-    rows=functools.partial(
-      records.training_dataset, train_files, settings.seed
-    ),
-    parse=parse,
-    describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
-    find_fault=lambda: records.find_fault(paths, spec, limits),
-    identity=records.describe_files(train_files),
-  )
-  if vocabulary:
-    source = dynamic_masking.add_masks(source, paths, settings, vocabulary)
-  parse = source.parse
-  if settings.group_by_length:
-    source = records.group_by_length(source, train_files, settings)
-  eval_identity = records.describe_files(eval_files)
-  return PretrainingData(train_files, eval_files, eval_identity, parse, source)
-
-
-def evaluate(
-  predictor: prediction.Predictor, data: PretrainingData, settings: Any
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-  """Predicts --max_eval_steps batches, 0: all records once; scores them.
-
-  Returns the predictor's rows, which `score` takes, and the scores. A
-  ValueError names a record that is broken.
-  """
-  batch_size = settings.eval_batch_size
   rows = records.sequential_dataset(data.eval_files).map(lambda _, row: row)
-  total = settings.max_eval_steps * batch_size or None
+  total = max_steps * batch_size or None
   if total:
     # The original starts over after the last record, which affects scores.
     rows = rows.repeat().take(total)

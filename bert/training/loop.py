@@ -129,8 +129,8 @@ def _make_runner(strategy, name, task, global_step):
   if task.plan.max_seq_length and strategy.extended.should_checkpoint:
     size = memory.size_of_update(task, signature)
     if size.trained_layers:  # The estimate is of a BERT's training.
-      config, teacher = task.model.bert.config, task.teacher
-      print(memory.report(config, size, strategy, teacher))
+      config = task.model.bert.config
+      print(memory.report(config, size, strategy, task.more_memory))
   train_steps = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):

@@ -12,16 +12,13 @@ c bytes per number of the compute dtype:
   kept        values of the forward pass for the backward pass
   working     temporary values, the larger of those of the head and of a layer
 
-A teacher of R heads that runs in every update needs its weights and working
-values, and for the relations that are compared 48 bytes of each pair of tokens
-and head.
-
 Gradient checkpointing needs less: Chen et al., "Training Deep Nets with
 Sublinear Memory Cost", https://arxiv.org/abs/1604.06174, section 4.1: only the
 input of each encoder layer is kept for the backward pass, which recomputes the
 rest.
 """
 
+from collections.abc import Callable
 import contextlib
 import math
 import pathlib
@@ -37,10 +34,13 @@ GIGABYTE = 2**30
 
 # Measured: a process that trains a tiny model, and what each layer adds to its
 # graph.
-_RUNTIME = 780 * 2**20
+RUNTIME = 780 * 2**20
 _GRAPH_OF_LAYER = 8 * 2**20
 _GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
 _LIMIT_OF_CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
+
+# The variables of the head that guesses words.
+_WORD_HEAD = "cls/predictions/"
 
 # Flags that help when training needs too much memory.
 TRAINING_CURES = (
@@ -79,10 +79,8 @@ def size_of_update(
   predictions, parts = 0, plan.gradient_accumulation_steps
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1] or 0
-  elif "masked_lm_positions" in model.input_names and not task.teacher:
-    predictions = (
-      plan.max_seq_length - 1
-    )  # All but [CLS]: those before guess it.
+  elif any(path.startswith(_WORD_HEAD) for path in task.optimizer.paths):
+    predictions = plan.max_seq_length - 1  # It guesses all tokens but [CLS].
   return UpdateSize(
     parameters=sum(math.prod(v.shape) for v in model.variables),
     trained=sum(math.prod(v.shape) for v in task.optimizer.variables),
@@ -117,7 +115,7 @@ def estimate(
     kept_layer, graph = hidden * item, _GRAPH_OF_RECOMPUTED_LAYER
     working += layer
   head = 12 * size.sequences * size.predictions * config.vocab_size
-  runtime = _RUNTIME + config.num_hidden_layers * graph
+  runtime = RUNTIME + config.num_hidden_layers * graph
   weights = size.parameters * (6 if in_bfloat16 else 4)
   moments = size.trained * 8
   gradients = size.trained * (8 if size.accumulates else 4)
@@ -126,33 +124,24 @@ def estimate(
   return runtime + replicas * of_replica
 
 
-def estimate_teacher(
-  teacher: Any, size: UpdateSize, replicas: int = 1
-) -> float:
-  """Returns the bytes that a BERT takes that teaches in such updates."""
-  forward = {"trained": 0, "trained_layers": 0, "predictions": 0}
-  size = size._replace(
-    parameters=teacher.count_params(), recompute=False, **forward
-  )
-  pairs = size.sequences * size.length**2 * teacher.config.num_attention_heads
-  alone = estimate(teacher.config, size, replicas) - _RUNTIME
-  return alone + replicas * 48 * pairs
-
-
 def report(
   config: modeling.BertConfig,
   size: UpdateSize,
   strategy: tf.distribute.Strategy,
-  teacher: Any = None,
+  more: Callable[[UpdateSize, int], float] | None = None,
 ) -> str:
-  """Describes the memory needed and available; warns if it is too little."""
+  """Describes the memory needed and available; warns if it is too little.
+
+  `more` estimates what the forward pass takes beside the model: see
+  `training_plan.TrainingTask`.
+  """
   replicas = 1  # Those that share memory: a GPU has its own.
   is_on_gpu = bool(tf.config.list_logical_devices("GPU"))
   if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
     replicas = len(strategy.extended.worker_devices)
   needed = estimate(config, size, replicas)
-  if teacher:
-    needed += estimate_teacher(teacher, size, replicas)
+  if more:
+    needed += more(size, replicas)
   line = (
     f"memory: about {needed / GIGABYTE:,.1f} GB, for {size.sequences} x "
     f"{size.length} tokens at a time"

@@ -318,10 +318,11 @@ def enter_phase(
 
 
 def _describe_changes(old, new) -> list[str]:
+  """Names what differs, also what only one of two programs records."""
   return [
-    f"--{name}={new[name]} (was {old.get(name, 'not recorded')})"
-    for name in new
-    if old.get(name) != new[name]
+    f"--{name}={new.get(name)} (was {old.get(name, 'not recorded')})"
+    for name in {**new, **old}
+    if old.get(name) != new.get(name)
   ]
 
 

@@ -95,7 +95,9 @@ class TrainingTask(NamedTuple):
   # The features by which the loss compares rows of a batch with each other, if
   # it does; see bert/training/gradient_cache.py.
   compares: Sequence[str] = ()
-  teacher: keras.Layer | None = None  # An encoder that runs in every update.
+  # Takes a `memory.UpdateSize` and the number of replicas that share a memory;
+  # returns the bytes that `forward` takes beside the model.
+  more_memory: Callable[[Any, int], float] | None = None
   # Float32 [steps], factors of its objective, by the step; None: 1.
   weights: np.ndarray | None = None
 

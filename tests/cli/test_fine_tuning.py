@@ -18,8 +18,7 @@ from bert.cli import (
   shared_flags,
 )
 from bert.encoders import encoder_table
-from bert.tasks import loss_watch
-from bert.training import training_plan
+from bert.training import loss_watch, training_plan
 from bert.weights import checkpoints
 import program_flags
 
@@ -140,8 +139,7 @@ def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
   lines = [{"step": n, "eval/loss": loss} for n, loss in losses.items()]
   lines.insert(1, {"step": 3, "loss": 0.5})
   (tmp_path / "curves.jsonl").write_text("\n".join(map(json.dumps, lines)))
-  flags = {"do_train": True, "do_eval": False, "teacher_only": False}
-  settings = types.SimpleNamespace(**flags)
+  settings = types.SimpleNamespace(do_train=True, do_eval=False)
   for scores, first, expected in (
     ({6: {"loss": 2.0}}, 0, "best of 3 evaluations: step 4, loss 1\n"),
     ({}, 4, "best of 1 evaluations: step 6, loss 2\n"),  # Another phase.
@@ -149,6 +147,7 @@ def test_a_resumed_pre_training_tells_the_best_of_all_evaluations(
     run = types.SimpleNamespace(
       folder=str(tmp_path),
       settings=settings,
+      data=types.SimpleNamespace(is_masked=True),
       step=6,
       scores=scores,
       phase=training_plan.Phase(first, 0, {}),
@@ -174,7 +173,6 @@ def test_only_a_model_that_has_learned_is_worth_a_fine_tuning(
   settings = types.SimpleNamespace(
     do_train=step > 0,
     do_eval=True,
-    teacher_only=False,
     vocab_file="vocab.txt",
     output_dir="out",
     model=init_checkpoint,

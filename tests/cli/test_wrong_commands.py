@@ -54,6 +54,11 @@ COMMANDS = [
     f"run_pretraining {_MODEL} --output_dir=out --input_file=texts.txt",
     "nothing to do: pass --do_train=true or --do_eval=true",
   ),
+  (
+    f"run_distillation {_MODEL} --output_dir=out --input_file=texts.txt "
+    "--teacher=.",
+    "nothing to do: pass --do_train=true or --do_eval=true",
+  ),
   # A file that is not there.
   (
     f"{_FILE} --train_file=trian.tsv",
@@ -183,6 +188,14 @@ COMMANDS = [
   (
     f"run_pretraining {_TRAIN} --input_file=texts.txt --masked_lm_prob=.2",
     "--masked_lm_prob needs --dynamic_masking",
+  ),
+  (
+    f"run_pretraining {_TRAIN} --input_file=texts.txt --teacher_only=true",
+    "--teacher_only: use run_distillation.py --teacher_only=...",
+  ),
+  (
+    f"run_distillation {_TRAIN} --input_file=texts.txt",
+    "missing --teacher; see --help",
   ),
   (
     f"run_multitask {_TRAIN} --tasks_file=config.json",

@@ -23,7 +23,7 @@ ORDER += ["convert", "weights", "heads", "encoders", "vocabularies", "nouns"]
 ORDER += ["report", "data"]
 NOUNS = ("modeling", "tokenization", "optimization")
 # Programs of the root that are made of contrib/.
-CONTRIB_PROGRAMS = ("run_multitask",)
+CONTRIB_PROGRAMS = ("run_distillation", "run_multitask")
 REACHED = [
   pathlib.Path(f"{name}.py")
   for name in ("run_classifier", "create_vocab", "heads", "modeling")

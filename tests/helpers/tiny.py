@@ -63,16 +63,18 @@ class Program(NamedTuple):
 
 _RATE = {"train_batch_size": 8, "learning_rate": 2e-3}
 _SQUAD = {"max_query_length": 4, "doc_stride": 4}
+_PRETRAINING = Program(
+  PRETRAINING_CONFIG,
+  None,
+  {
+    "max_predictions_per_seq": PREDICTIONS,
+    "num_warmup_steps": 2,
+    "train_batch_size": 8,
+  },
+)
 PROGRAMS = {
-  "run_pretraining": Program(
-    PRETRAINING_CONFIG,
-    None,
-    {
-      "max_predictions_per_seq": PREDICTIONS,
-      "num_warmup_steps": 2,
-      "train_batch_size": 8,
-    },
-  ),
+  "run_pretraining": _PRETRAINING,
+  "run_distillation": _PRETRAINING,
   "run_classifier": Program(CONFIG, VOCABULARY, {"task_name": "file", **_RATE}),
   "run_squad": Program(
     SQUAD_CONFIG,
@@ -300,6 +302,14 @@ def write_values(path, *examples, compress=False):
 def _write_lines(path, lines):
   path.write_text("\n".join(lines) + "\n")
   return path
+
+
+def checkpoint_bytes(folder, step):
+  """Returns the contents of the files of a checkpoint."""
+  return [
+    (folder / f"model.ckpt-{step}{suffix}").read_bytes()
+    for suffix in (".index", ".data-00000-of-00001")
+  ]
 
 
 def read_results(folder):

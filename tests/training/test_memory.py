@@ -1,6 +1,5 @@
 """The memory of training: the estimate, and errors if it is too little."""
 
-import dataclasses
 import math
 import os
 import re
@@ -100,15 +99,18 @@ def test_a_warning_names_the_flags_only_if_there_is_too_little(
   )
 
 
-def test_a_teacher_takes_its_weights_and_what_is_compared():
-  config = dataclasses.replace(CONFIG, num_hidden_layers=3)
-  teacher = modeling.BertModel(config)
-  weights = 4 * teacher.count_params()
-  hidden = 2 * 16 * 8 * (9 + 4)
-  pairs = 2 * 16 * 16 * 2
-  expected = 3 * 8 * 2**20 + weights + hidden + 16 * pairs + 48 * pairs
-  size = SIZE._replace(predictions=40, recompute=True)
-  assert memory.estimate_teacher(teacher, size) == expected
+def test_what_runs_beside_the_model_counts(monkeypatch):
+  monkeypatch.setattr(memory, "available", lambda strategy: None)
+  strategy = tf.distribute.get_strategy()
+  sizes = []
+
+  def more(size, replicas):
+    sizes.append((size, replicas))
+    return 3 * memory.GIGABYTE
+
+  line = memory.report(CONFIG, SIZE, strategy, more)
+  assert line == "memory: about 3.8 GB, for 2 x 16 tokens at a time"
+  assert sizes == [(SIZE, 1)]
 
 
 def test_available_memory_is_a_part_of_the_machines():
@@ -161,12 +163,13 @@ def test_frozen_layers_are_not_trained():
   [
     ({"input_ids": (8, 4, None)}, 2, (16, 0)),  # Choices are sequences.
     ({"input_ids": (8, 16), "masked_lm_positions": (8, 4)}, 1, (8, 4)),
-    ({"input_ids": (8, None), "causal": (8,)}, 1, (8, 15)),
+    ({"input_ids": (8, None), "guesses_all": (8,)}, 1, (8, 15)),
+    ({"input_ids": (8, 16)}, 1, (8, 0)),
   ],
 )
 def test_the_size_of_an_update(features, parts, expected):
-  model = heads.ClassifierModel(CONFIG, 3)
-  model.input_names = ["masked_lm_positions"] if "causal" in features else []
+  model = heads.PretrainingModel(CONFIG)
+  model.heads.trainable = "guesses_all" in features
   size = size_of_update(model, features, parts)
   assert size[3:] == (*expected, 16, "float32", False, parts > 1)
 

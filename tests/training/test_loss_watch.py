@@ -7,7 +7,7 @@ import math
 import pytest
 
 from bert.inputs import records
-from bert.tasks import loss_watch
+from bert.training import loss_watch
 import tiny
 
 

@@ -9,14 +9,12 @@ heads, into which Q, K and V are split anew.
 
 from collections.abc import Sequence
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert import heads, modeling
-from bert.inputs import records
-from bert.training import prediction, training_plan
 
 
 class VectorModel(heads.PretrainingModel):
@@ -72,23 +70,15 @@ def relation_loss(
   return total
 
 
-def vector_loss(
-  theirs: tf.Tensor,
-  ours: tf.Tensor,
-  input_mask: tf.Tensor,
-  projection: tf.Tensor,
-) -> tf.Tensor:
-  """Returns 1 - cosine of the vectors of sequences; float32 [B].
+def pool(states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
+  """Makes vectors of sequences, float32 [B, H]: means of last hidden states."""
+  return heads.pool(tf.cast(states, tf.float32), input_mask, "mean")
 
-  They are means of last hidden states, each [B, S, its H]; the projection is
-  float32 [H, the teacher's H].
-  """
-  wanted, found = (
-    heads.pool(tf.cast(states, tf.float32), input_mask, "mean")
-    for states in (theirs, ours)
-  )
-  found = heads.normalize(tf.matmul(found, projection))
-  return 1.0 - tf.reduce_sum(heads.normalize(wanted) * found, -1)
+
+def vector_loss(theirs: tf.Tensor, ours: tf.Tensor) -> tf.Tensor:
+  """Returns 1 - cosine of vectors, float32 [B, the teacher's H] each: [B]."""
+  cosines = heads.normalize(theirs) * heads.normalize(ours)
+  return 1.0 - tf.reduce_sum(cosines, -1)
 
 
 def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
@@ -99,62 +89,3 @@ def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
   attention = bert.encoder.blocks[-1].attention.self_attention
   layers = attention.query, attention.key, attention.value
   return [layer(states[-2]) for layer in layers]
-
-
-class TaughtOutput(NamedTuple):
-  """What a model and its teacher return of the same tokens."""
-
-  guesses: heads.PretrainingOutput | None  # None: words are not masked.
-  # Queries, keys and values of the teacher and of the model, each [B, S, H].
-  relations: tuple[list[tf.Tensor], list[tf.Tensor]]
-  states: tuple[tf.Tensor, tf.Tensor]  # The last of both, [B, S, H].
-  projection: tf.Tensor | None  # That of a `VectorModel`.
-
-
-def make_forward(
-  teacher: modeling.BertModel, guesses_words: bool
-) -> prediction.Forward:
-  """Builds the forward pass of a model and of its teacher."""
-
-  def forward(model, features, seed):
-    inputs = [features[name] for name in records.INPUT_NAMES]
-    ours = model.bert(*inputs, seed, return_hidden_states=True)
-    theirs = teacher(*inputs, return_hidden_states=True)
-    guesses = projection = None
-    if guesses_words:
-      guesses = model.guess(ours, features["masked_lm_positions"])
-    if isinstance(model, VectorModel):
-      projection = model.projection.value
-    return TaughtOutput(
-      guesses,
-      (
-        project_last(teacher, theirs.hidden_states),
-        project_last(model.bert, ours.hidden_states),
-      ),
-      (theirs.sequence_output, ours.sequence_output),
-      projection,
-    )
-
-  return forward
-
-
-def add_teacher(
-  loss: training_plan.Loss | None, num_heads: int
-) -> training_plan.Loss:
-  """Adds those of a teacher to the losses of guessing words, None for none.
-
-  The losses take a `TaughtOutput`.
-  """
-
-  def wrapped(outputs, features):
-    mask = features["input_mask"]
-    count = tf.cast(tf.shape(mask)[0], tf.float32)
-    losses = loss(outputs.guesses, features) if loss else {}
-    divergences = relation_loss(*outputs.relations, mask, num_heads)
-    losses["relation_loss"] = tf.reduce_sum(divergences), count
-    if outputs.projection is not None:
-      distances = vector_loss(*outputs.states, mask, outputs.projection)
-      losses["vector_loss"] = tf.reduce_sum(distances), count
-    return losses
-
-  return wrapped

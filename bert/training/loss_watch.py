@@ -1,11 +1,12 @@
 """The labels of pre-training records: the scores of guessing by frequency."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert.inputs import records, training_input
 
@@ -42,17 +43,23 @@ def count(rows: Mapping[str, np.ndarray]) -> Labels:
   )
 
 
-def sample(paths: Sequence[str], parse, most: int = _SAMPLE) -> Labels:
+def sample(
+  paths: Sequence[str],
+  parse: Callable[[tf.Tensor], training_input.Features],
+  most: int = _SAMPLE,
+) -> Labels:
   """Counts the labels of about `most` records, of the heads of the files.
 
   `parse` makes features of serialized records, as `records.parse_batch`.
   """
-  found = Labels(0, collections.Counter(), collections.Counter())
+  number, words, classes = 0, collections.Counter(), collections.Counter()
   for _, serialized in records.sample_dataset(paths, most).batch(256):
     features = parse(serialized)
     batch = count({name: value.numpy() for name, value in features.items()})
-    found = Labels(*(old + new for old, new in zip(found, batch, strict=True)))
-  return found
+    number += batch.number
+    words += batch.words
+    classes += batch.classes
+  return Labels(number, words, classes)
 
 
 class Guess(NamedTuple):
@@ -120,13 +127,19 @@ class LossWatch:
     )
 
 
-def sample_training(data: Any) -> Labels:
-  """Samples the `PretrainingData` to train on; prints what guessing gives.
+def sample_training(
+  source: training_input.TrainingInput, paths: Sequence[str]
+) -> Labels:
+  """Samples the records to train on; prints what guessing gives.
 
-  A ValueError names a broken record.
+  Args:
+    source: parses the records.
+    paths: their files.
+
+  Returns the labels. A ValueError names a broken record.
   """
-  with training_input.naming_bad_record(data.source.find_fault):
-    labels = sample(data.train_files, data.source.parse)
+  with training_input.naming_bad_record(source.find_fault):
+    labels = sample(paths, source.parse)
   words = labels.words
   most = max(words.values(), default=0) / max(1, words.total())
   print(
@@ -136,12 +149,14 @@ def sample_training(data: Any) -> Labels:
   return labels
 
 
-def watch(labels: Labels, settings: Any) -> LossWatch | None:
-  """Returns what compares losses with the entropy of `labels.words`.
+def watch(
+  labels: Labels, learning_rate: float, num_warmup_steps: int
+) -> LossWatch | None:
+  """Returns what compares losses with the entropy of the words to guess.
 
-  Takes the settings of run_pretraining.py; None with a learning rate of 0.
+  None with a learning rate of 0, of which a line warns.
   """
-  if settings.learning_rate:
-    return LossWatch(labels.words, settings.num_warmup_steps)
+  if learning_rate:
+    return LossWatch(labels.words, num_warmup_steps)
   print("warning: --learning_rate=0 changes no weight")
   return None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.tasks import relations
+from bert.contrib import relations
 
 MASK = [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
 
@@ -57,7 +57,9 @@ def test_vectors_are_means_of_tokens_compared_by_their_cosine():
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [7.0] * 3],
   ]
   projection = [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
-  loss = relations.vector_loss(
-    *map(tf.constant, (theirs, ours, [[1, 1, 0]] * 2, projection))
+  found, wanted = (
+    relations.pool(tf.constant(states), tf.constant([[1, 1, 0]] * 2))
+    for states in (ours, theirs)
   )
+  loss = relations.vector_loss(wanted, tf.matmul(found, projection))
   assert loss.numpy() == pytest.approx([0, 1 - np.sqrt(0.5)], abs=1e-6)

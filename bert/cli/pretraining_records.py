@@ -1,0 +1,120 @@
+"""What a pre-training reads: flags, the model's config, and records."""
+
+from collections.abc import Callable
+import functools
+from typing import TypeVar
+
+from bert import modeling
+from bert.cli import devices, model_folder, pretraining
+from bert.data import file_search
+from bert.inputs import dynamic_masking, records, training_input
+from bert.tasks import pretraining_data
+
+_Settings = TypeVar("_Settings", bound=pretraining.PretrainingSettings)
+# Takes the input that reads files of records, and the files.
+AddMasks = Callable[
+  [training_input.TrainingInput, list[str]], training_input.TrainingInput
+]
+
+
+def read_settings(kind: type[_Settings]) -> _Settings:
+  """Reads the flags and finds the files of --model."""
+  settings = model_folder.find_files(kind.read())
+  settings.check_needs()
+  devices.check_tpu_paths(settings, "input_file", "eval_input_file")
+  return devices.choose_precision(settings)
+
+
+def read_config(
+  settings: pretraining.PretrainingSettings,
+) -> modeling.EncoderConfig:
+  """Reads the model's config; --vocab_file decides its vocab_size."""
+  config = model_folder.read_config(settings)
+  return model_folder.fit_vocabulary(settings, config)
+
+
+def open_data(
+  settings: pretraining.PretrainingSettings,
+  config: modeling.EncoderConfig,
+  masks: bool = True,
+) -> pretraining_data.PretrainingData:
+  """Opens the records of a run, and draws masks as its flags say.
+
+  Args:
+    settings: of run_pretraining.py, or of a program with its flags.
+    config: of the model, which limits ids and lengths.
+    masks: whether words are masked; if not, records have no masks in them.
+
+  Returns the data. A ValueError names a file that is missing or damaged, or
+  was made with other flags.
+  """
+  absent = ()
+  if settings.dynamic_masking or not masks:
+    absent += ("masked_lm_",)
+  if not settings.next_sentence:
+    absent += ("next_sentence_",)
+  add_masks = None
+  if settings.dynamic_masking:
+    add_masks = functools.partial(
+      dynamic_masking.add_masks,
+      settings=settings,
+      vocabulary=pretraining.read_vocabulary(settings, encode_id=int),
+    )
+  return open_files(settings, config, absent, add_masks)
+
+
+def open_files(
+  settings: pretraining.ReaderSettings,
+  config: modeling.EncoderConfig,
+  absent: tuple[str, ...] = (),
+  add_masks: AddMasks | None = None,
+) -> pretraining_data.PretrainingData:
+  """Opens the files of records that flags name.
+
+  Args:
+    settings: the flags.
+    config: of the model, which limits ids and lengths.
+    absent: prefixes of the features that the records lack.
+    add_masks: masks the records of files while they are read; see
+      `dynamic_masking`.
+
+  Returns the data. A ValueError names a file that is missing or damaged, or
+  was made with other flags.
+  """
+  length = settings.max_seq_length
+  model_folder.check_length(length, config)
+  train_files = file_search.expand_patterns(settings.input_file, "input_file")
+  eval_files = file_search.expand_patterns(
+    settings.eval_input_file or settings.input_file, "eval_input_file"
+  )
+
+  # A look at each file shows now what would fail after hours.
+  spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
+  spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
+  limits = records.pretraining_limits(length, config)
+  limits = {n: limits[n] for n in limits if n in spec}
+  paths = list(dict.fromkeys(train_files + eval_files))
+  records.check_files(paths, spec, limits)
+
+  source = training_input.TrainingInput(
+    rows=functools.partial(
+      records.training_dataset, train_files, settings.seed
+    ),
+    parse=functools.partial(records.parse_batch, spec=spec, limits=limits),
+    describe_row=lambda row: f"{train_files[row.file]}:{row.record}",
+    find_fault=lambda: records.find_fault(paths, spec, limits),
+    identity=records.describe_files(train_files),
+  )
+  if add_masks:
+    source = add_masks(source, paths)
+  parse = source.parse
+  if settings.group_by_length:
+    source = records.group_by_length(source, train_files, settings)
+  return pretraining_data.PretrainingData(
+    train_files=train_files,
+    eval_files=eval_files,
+    eval_identity=records.describe_files(eval_files),
+    parse=parse,
+    source=source,
+    is_masked=add_masks is not None or "masked_lm_ids" in spec,
+  )

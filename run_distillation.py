@@ -1,0 +1,49 @@
+"""Pre-trains a small BERT on what a larger one computes of the same text.
+
+  python run_distillation.py --input_file=examples.tfrecord --do_train=true \\
+    --teacher=$BERT --teacher_only=true --vocab_file=$BERT/vocab.txt \\
+    --bert_config_file=configs/bert_mini.json --output_dir=/tmp/distilled
+
+The other flags, the records and the files written are of run_pretraining.py.
+"""
+
+from bert.cli import program
+from bert.contrib import distillation_settings
+
+DistillationSettings = distillation_settings.DistillationSettings
+
+if __name__ == "__main__":
+  program.start(DistillationSettings)
+
+from bert import heads, run_pretraining
+from bert.cli import devices, pretraining_records, pretraining_run
+from bert.contrib import relation_teacher
+
+
+def main() -> None:
+  settings = pretraining_records.read_settings(DistillationSettings)
+  strategy = devices.make_strategy(settings)
+  config = pretraining_records.read_config(settings)
+  masks = not settings.teacher_only
+  data = pretraining_records.open_data(settings, config, masks)
+  with pretraining_run.open_run(settings, config, data, strategy) as run:
+    predict = run_pretraining.predict
+    if settings.do_train:
+      with strategy.scope():
+        teacher = relation_teacher.load(settings, config)
+      run.make_model(teacher.make_student, predict, teacher=teacher.lesson)
+      run.sample_labels()
+      losses = teacher.add_to(run_pretraining.loss)
+      run.train(losses, forward=teacher.forward, more_memory=teacher.memory)
+    else:  # Only what the student has learned is evaluated.
+      run.make_model(heads.PretrainingModel, predict)
+      run.sample_labels()
+
+    if settings.do_eval:
+      scores = run.evaluate(run.step)
+      if run.is_chief:
+        run.write_scores(scores)
+
+
+if __name__ == "__main__":
+  program.run_program(main)

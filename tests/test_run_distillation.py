@@ -1,0 +1,102 @@
+"""run_distillation.py: what a model learns from a teacher of its vocabulary."""
+
+import functools
+import json
+import shutil
+
+import pytest
+import tensorflow as tf
+
+import program_flags
+import tiny
+import unmasked_records
+
+command_distillation = functools.partial(
+  unmasked_records.command, program="run_distillation"
+)
+
+
+@pytest.fixture(name="unmasked")
+def write_unmasked_data(tmp_path):
+  """Returns the flags for 60 records without masks."""
+  return unmasked_records.make_flags(tmp_path)
+
+
+@pytest.mark.slow
+def test_devices_and_parts_learn_the_same(unmasked, two_devices, tmp_path):
+  unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}
+  unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
+  arguments = command_distillation(tmp_path, **unmasked)
+  program_flags.succeed(arguments)
+  unmasked_records.assert_same_on_devices(arguments, tmp_path)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
+  """Six steps at once, and three and three; alone it leaves the heads."""
+  unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}
+  unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
+  if is_alone:
+    del unmasked["do_whole_word_mask"]
+    unmasked |= {"teacher_only": True, "dynamic_masking": False}
+    unmasked["do_eval"] = False
+  whole, parts = tmp_path / "whole", tmp_path / "parts"
+  command = command_distillation(tmp_path, **unmasked, output_dir=whole)
+  program_flags.succeed(command)
+  shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
+  command.append(f"--output_dir={parts}")
+  program_flags.succeed(command)
+  assert tiny.checkpoint_bytes(parts, 6) == tiny.checkpoint_bytes(whole, 6)
+  saved = tf.train.load_checkpoint(f"{whole}/model.ckpt-6")
+  earlier = tf.train.load_checkpoint(f"{whole}/model.ckpt-3")
+  for name in ("teacher_projection", "cls/predictions/output_bias"):
+    is_same = (saved.get_tensor(name) == earlier.get_tensor(name)).all()
+    assert is_same == (is_alone and "cls" in name)
+  result = program_flags.run_here([*command, "--teacher_vectors=false"])
+  program_flags.assert_refused(result, "with_vectors=True'])")
+  # A run that has begun with a teacher does not continue without it.
+  alone = ("teacher", "teacher_only", "teacher_vectors")
+  unmasked = {name: v for name, v in unmasked.items() if name not in alone}
+  unmasked["dynamic_masking"] = True
+  command = unmasked_records.command(tmp_path, **unmasked, output_dir=parts)
+  result = program_flags.run_here(command)
+  program_flags.assert_refused(result, "--teacher=None (was [")
+  # Nobody else needs the projection, or the teacher.
+  unmasked |= {"do_eval": True, "do_train": False}
+  command = unmasked_records.command(tmp_path, **unmasked, output_dir=parts)
+  program_flags.succeed(command)
+  curves = [json.loads(x) for x in (whole / "curves.jsonl").open()]
+  for name in ("relation_loss", "vector_loss"):
+    assert curves[-1][name] < curves[0][name]
+  assert ("masked_lm_loss" in curves[0]) != is_alone
+
+
+@pytest.mark.parametrize(
+  ("changes", "flags", "message"),
+  [
+    ({}, "vocab_file=", "its vocabulary is "),
+    ({}, "relation_heads=16", "=16 does not divide 24 and 16, the teacher's "),
+    ({"type_vocab_size": 1}, "seed=1", "its type_vocab_size is 1, the model's"),
+    ({"causal_attention": True}, "seed=1", "is no BERT, whose relations"),
+    ({}, "teacher=", "missing --teacher; see --help"),
+    ({}, "teacher_only=true", "it guesses no words to evaluate"),
+    ({}, "teacher=nowhere", "nowhere"),
+    ({}, "masked", "--dynamic_masking=false, --teacher_only=false"),
+  ],
+)
+def test_a_teacher_that_does_not_fit_is_refused(
+  changes, flags, message, unmasked, tmp_path
+):
+  data = tiny.write_records(tmp_path / "masked", range(8))
+  unmasked |= {
+    "teacher": unmasked_records.write_teacher(tmp_path / "teacher", **changes)
+  }
+  flags = flags.replace("masked", f"input_file={data}")
+  if flags.startswith(("vocab_file", "teacher_only", "input_file")):
+    unmasked["dynamic_masking"] = False
+    del unmasked["do_whole_word_mask"]
+    unmasked["do_eval"] = flags.startswith("teacher_only")
+    unmasked["teacher_only"] = True
+  unmasked["teacher_vectors"] = True
+  command = [*command_distillation(tmp_path, **unmasked), f"--{flags}"]
+  program_flags.assert_refused(program_flags.run_here(command), message)
