@@ -61,7 +61,8 @@ class Classification(answer_maker.AnswerMaker):
       "number": "" if problem.has_labels else problem.answer_name,
       "result": problem.answer_name,
     }
-    return type(cls.__name__, (cls,), fields)
+    made: Any = type(cls.__name__, (cls,), fields)
+    return made
 
   def _answer(self, encoded, outputs):
     card = self.card
@@ -78,7 +79,7 @@ class Classification(answer_maker.AnswerMaker):
       np.array(card.thresholds) if card.thresholds else None,
     )
     [answer] = found.as_labels()
-    described = {self.result: answer}
+    described: dict[str, Any] = {self.result: answer}
     if self.has_labels:
       shares = map(_round, found.probabilities[0])
       described["probabilities"] = dict(zip(card.labels, shares, strict=True))

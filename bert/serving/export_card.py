@@ -120,7 +120,7 @@ def read(
     )
   if content != seal(content):
     raise ValueError(f"{path}: not as it was written; copy or export it again")
-  values = {
+  values: dict[str, Any] = {
     field.name: tuple(value) if isinstance(value, list) else value
     for field in dataclasses.fields(Card)
     for value in [content.get(field.name)]

@@ -38,9 +38,11 @@ class Engine(Protocol):
 
   def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Computes the outputs that `answers` reads, a row for each input."""
+    ...
 
   def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """Computes the attention, float32 [B, layers, heads, S, S]."""
+    ...
 
 
 class ExportedModel:

@@ -29,8 +29,7 @@ import time
 from typing import Any, NamedTuple
 import urllib.parse
 
-import waitress
-from waitress import channel, parser, task, utilities
+from waitress import channel, parser, server, task, utilities
 
 from bert.data import packing
 from bert.serving import answer_maker, exported_model, request_lines
@@ -412,7 +411,7 @@ class _Channel(channel.HTTPChannel):
       self.handle_close()
     if self._is_waiting and not self.total_outbufs_len:
       self._is_waiting = False
-      self.server.add_task(self)
+      self.server.add_task(self)  # pyright: ignore
     return super().writable()
 
 
@@ -467,12 +466,13 @@ def serve(model: exported_model.ExportedModel, settings: Any) -> int:
     wait_seconds=settings.batch_wait_ms / 1000,
   )
   names = [host, "localhost", socket.gethostname(), *settings.allowed_hosts]
-  server = make_server(Application(model, limits, names), listener, limits)
+  application = Application(model, limits, names)
   for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: sys.exit())
   shown = f"[{host}]" if ":" in host else host
   print(f"http://{shown}:{listener.getsockname()[1]}/", flush=True)
-  server.run()  # After SystemExit, answers under way have 5 s more.
+  # After SystemExit, answers under way have up to 5 s more in each lane.
+  make_server(application, listener, limits).run()
   print("stopped", file=sys.stderr)
   return 0
 
@@ -481,7 +481,7 @@ def make_server(application: Application, listener, limits: Limits):
   """Makes the waitress server of a socket; its `run` serves."""
   # Warnings of many requests at once.
   logging.getLogger("waitress").setLevel(logging.ERROR)
-  server = waitress.create_server(
+  made: Any = server.create_server(
     application,
     sockets=[listener],
     threads=0,  # The dispatcher has its own.
@@ -494,6 +494,6 @@ def make_server(application: Application, listener, limits: Limits):
     ident="bert",
     asyncore_use_poll=True,  # select() ends at 1024 files.
   )
-  server.channel_class = _Channel
-  server.task_dispatcher = _Dispatcher(limits.threads)
-  return server
+  made.channel_class = _Channel
+  made.task_dispatcher = _Dispatcher(limits.threads)
+  return made

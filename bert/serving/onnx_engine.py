@@ -6,10 +6,11 @@ Only here is onnxruntime imported; TensorFlow is not needed.
 from collections.abc import Mapping
 from concurrent import futures
 import os
+from typing import Any
 
 import numpy as np
 import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state
+from onnxruntime.capi import onnxruntime_pybind11_state  # pyright: ignore
 
 from bert.data import remote
 from bert.serving import export_card
@@ -64,8 +65,10 @@ class Engine:
     self._options.only_execute_path_to_fetches = True
 
   def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    found = self._session.run(self._names, inputs, self._options)
-    return dict(zip(self._names, found, strict=True))
+    return dict(zip(self._names, self._call(self._names, inputs), strict=True))
 
   def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    return np.stack(self._session.run(self._maps, inputs, self._options), 1)
+    return np.stack(self._call(self._maps, inputs), 1)
+
+  def _call(self, names, inputs) -> Any:
+    return self._session.run(names, inputs, self._options)

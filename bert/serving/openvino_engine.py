@@ -51,7 +51,7 @@ class Engine:
       if name.startswith(export_card.ATTENTION) == attends:
         nodes[name] = output.node
     inputs = self._model.get_parameters()
-    model = openvino.Model(list(nodes.values()), inputs)
+    model = openvino.Model(list(nodes.values()), inputs)  # pyright: ignore
     config = {"INFERENCE_PRECISION_HINT": precision, **self._config}
     compiled = self._core.compile_model(model, "CPU", config)
 

@@ -165,7 +165,7 @@ def _find_columns(
   names: Sequence[str],
   path: str,
   trained: Mapping[str, Any],
-) -> tuple[list[int] | None, bool]:
+) -> tuple[Sequence[int | None] | None, bool]:
   """Finds the inputs in the first row of a table.
 
   They are the columns of the flags, else those of the training if the row has
