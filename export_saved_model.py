@@ -147,25 +147,20 @@ class ExportSettings(shared_flags.StartSettings):
       raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
     if not (self.model_dir or self.model or self.bert_config_file):
       raise ValueError("--init_checkpoint needs --bert_config_file")
-    check_quantize(self)
+    if self.quantize != "none":
+      if not formats.FORMATS[self.format].takes_int8:
+        raise ValueError("--quantize=int8 needs --format=onnx")
+      if not self.eval_file:
+        raise ValueError(
+          "--quantize=int8 needs --eval_file, to compare the export with the "
+          "model"
+        )
     if self.whole_word_answers and self.vocab_file:
       squad_settings.check_whole_words(self.vocab_file)
     for package in formats.FORMATS[self.format].packages:
       imports.load(package, f"--format={self.format}")
     model_folder.check_free("export_dir", self.export_dir)
     super().check()
-
-
-def check_quantize(settings: ExportSettings) -> None:
-  """Raises a ValueError if --quantize lacks what it needs."""
-  if settings.quantize == "none":
-    return
-  if not formats.FORMATS[settings.format].takes_int8:
-    raise ValueError("--quantize=int8 needs --format=onnx")
-  if not settings.eval_file:
-    raise ValueError(
-      "--quantize=int8 needs --eval_file, to compare the export with the model"
-    )
 
 
 if __name__ == "__main__":
@@ -184,7 +179,7 @@ from bert.vocabularies import vocabulary_table
 
 
 def read_settings() -> ExportSettings:
-  """Reads the flags; --model becomes --model_dir if it was fine-tuned."""
+  """Reads the flags and finds files; --model becomes what it stands for."""
   settings = model_folder.find_files(ExportSettings.read())
   folder = settings.folder
   if (
@@ -193,26 +188,18 @@ def read_settings() -> ExportSettings:
     and settings.init_checkpoint == model_folder.find_weights(folder)
     and not loading.makes_vectors(folder)
   ):
-    return dataclasses.replace(settings, model_dir=folder, init_checkpoint=None)
-  return settings
-
-
-def find_vocabulary(settings: ExportSettings) -> str:
-  """Returns the path of the vocabulary."""
-  if bool(settings.model_dir) == bool(settings.init_checkpoint):
-    raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
+    found = {"model_dir": folder, "init_checkpoint": None}
+    settings = dataclasses.replace(settings, **found)
   if settings.vocab_file:
-    return settings.vocab_file
-  folder = settings.model_dir or os.path.dirname(settings.init_checkpoint)
+    return settings
+  folder = settings.model_dir or os.path.dirname(settings.init_checkpoint or "")
   path = vocabulary_table.find([folder])
   if not path:
     raise ValueError(f"{folder}: holds no vocabulary; pass --vocab_file")
-  return path
+  return dataclasses.replace(settings, vocab_file=path)
 
 
-def load_model(
-  settings: ExportSettings, vocab_file: str
-) -> trained_models.TrainedModel:
+def load_model(settings: ExportSettings) -> trained_models.TrainedModel:
   """Loads the model to export."""
   if settings.model_dir:
     if unread := settings.given & {"bert_config_file", "task"}:
@@ -220,7 +207,9 @@ def load_model(
         f"--{min(unread)} is for weights without a task; {settings.model_dir} "
         "has one"
       )
-    return trained_models.load_output_dir(settings.model_dir, vocab_file)
+    return trained_models.load_output_dir(
+      settings.model_dir, settings.vocab_file
+    )
   makes_vectors = loading.makes_vectors(settings.folder or "")
   task = settings.task or ("features" if makes_vectors else None)
   return loading.load_pretrained(settings, task)
@@ -243,11 +232,10 @@ def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
-  vocab_file = find_vocabulary(settings)
   if settings.whole_word_answers:
-    squad_settings.check_whole_words(vocab_file)
-  trained = load_model(settings, vocab_file)
-  model_folder.check_vocabulary(vocab_file, trained.config)
+    squad_settings.check_whole_words(settings.vocab_file)
+  trained = load_model(settings)
+  model_folder.check_vocabulary(settings.vocab_file, trained.config)
   model_folder.check_length(settings.max_seq_length or 0, trained.config)
   given = sorted(settings.given & trained_models.SETTINGS)
   values = {name: getattr(settings, name) for name in given}
@@ -261,7 +249,7 @@ def main() -> None:
   result = exporting.write(
     settings.export_dir,
     trained,
-    vocab_file,
+    settings.vocab_file,
     settings.format,
     make_gate(settings),
   )

@@ -230,7 +230,7 @@ from bert.export import exporting, signatures, trained_models
 trained_dir, vocab_file, folder = sys.argv[1:]
 os.mkdir(folder)
 trained = trained_models.load_output_dir(trained_dir, vocab_file)
-graph = signatures.Graph(trained, vocab_file)
+graph = signatures.ModelFunctions(trained, vocab_file)
 exporting._write(folder, graph, "onnx", quantizes=True)
 """
 

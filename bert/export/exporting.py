@@ -1,18 +1,15 @@
 """Writes a trained model for others to use, with a card that describes it."""
 
-from collections.abc import Mapping
 import dataclasses
 import importlib
 import importlib.metadata
 import os
 
 import numpy as np
-import tensorflow as tf
 
 from bert.data import atomic, files, hub
 from bert.export import comparison, signatures, trained_models
 from bert.serving import export_card, exported_model, formats
-from bert.training import same_run
 from bert.vocabularies import vocabulary_table
 
 _TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
@@ -30,47 +27,46 @@ def write(
   With a gate, which it must pass, the products are int8. Returns how close the
   export is, in words; a ValueError if it is not close enough.
   """
-  graph = signatures.Graph(trained, vocab_file)
+  functions = signatures.ModelFunctions(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
-    card = _write(temporary, graph, format, quantizes=bool(gate))
+    card = _write(temporary, functions, format, quantizes=bool(gate))
     if not gate:
       load = importlib.import_module(formats.FORMATS[format].writer).load
-      difference = _compare(graph, load(temporary, card))
+      difference = _compare(functions, load(temporary, card))
       return f"loaded again, it gives the same within {difference:.1g}"
     found = comparison.compare(
-      exported_model.ExportedModel(temporary, engine=GraphEngine(graph)),
+      exported_model.ExportedModel(temporary, engine=functions),
       exported_model.ExportedModel(temporary),
       gate,
     )
     described = {**card.quantization, **found._asdict()}
     card = dataclasses.replace(card, quantization=described)
-    _write_card(temporary, graph, card, found.describe())
+    _write_card(temporary, functions, card, found.describe())
     return found.describe()
 
 
-def _write(folder, graph, format, quantizes) -> export_card.Card:
+def _write(folder, functions, format, quantizes) -> export_card.Card:
   """Writes all files; returns what export.json describes."""
-  trained, vocab_file = graph.trained, graph.vocab_file
+  trained, vocab_file = functions.trained, functions.vocab_file
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
   kind = formats.FORMATS[format]
-  importlib.import_module(kind.writer).save(folder, graph, quantizes)
+  importlib.import_module(kind.writer).save(folder, functions, quantizes)
   hashed = [*vocabulary_table.saved_names(vocab_file), *kind.hashed]
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
-  hashes[export_card.WEIGHTS] = same_run.hash_weights(trained.model)
+  hashes[export_card.WEIGHTS] = functions.hash_weights()
   # Exports of older versions do not say how they saturate.
   quantized = {"dtype": "int8", "saturates": False} if quantizes else {}
-  card = _describe(graph, format, hashes=hashes, quantization=quantized)
-  _write_card(folder, graph, card)
+  card = _describe(functions, format, hashes=hashes, quantization=quantized)
+  _write_card(folder, functions, card)
   return card
 
 
-def _describe(graph, format, **others) -> export_card.Card:
-  trained = graph.trained
-  maker = graph.maker
+def _describe(functions, format, **others) -> export_card.Card:
+  trained, maker = functions.trained, functions.maker
   packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
   packages += formats.FORMATS[format].packages
   return export_card.Card(
@@ -80,7 +76,7 @@ def _describe(graph, format, **others) -> export_card.Card:
     inputs=maker.texts if trained.has_text_pair else maker.texts[:1],
     labels=trained.labels,
     thresholds=trained.thresholds,
-    max_seq_length=graph.max_seq_length,
+    max_seq_length=functions.max_seq_length,
     max_position_embeddings=trained.config.max_position_embeddings,
     do_lower_case=trained.do_lower_case,
     num_layers=trained.config.num_hidden_layers,
@@ -93,74 +89,52 @@ def _describe(graph, format, **others) -> export_card.Card:
   )
 
 
-class GraphEngine:
-  """Computes with a model in memory; see `exported_model.Engine`."""
-
-  def __init__(self, graph: signatures.Graph):
-    self._graph = graph
-    self._compute = tf.function(graph.compute, graph.input_specs())
-
-  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    outputs = self._compute(*self._tensors(inputs))
-    return {name: value.numpy() for name, value in outputs.items()}
-
-  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    return self._graph.attend(*self._tensors(inputs)).numpy()
-
-  def hash_weights(self) -> str:
-    return same_run.hash_weights(self._graph.trained.model)
-
-  def _tensors(self, inputs):
-    return [tf.constant(inputs[name]) for name in self._graph.input_names]
-
-
 def in_memory(
   folder: str, vocab_file: str, trained: trained_models.TrainedModel | None
 ) -> exported_model.ExportedModel:
   """Makes a model, or loads --output_dir; it answers as an export would."""
   trained = trained or trained_models.load_output_dir(folder, vocab_file)
-  graph = signatures.Graph(trained, vocab_file)
-  engine, card = GraphEngine(graph), _describe(graph, "saved_model")
+  functions = signatures.ModelFunctions(trained, vocab_file)
+  card = _describe(functions, "saved_model")
   return exported_model.ExportedModel(
-    folder, engine=engine, card=card, vocab_file=vocab_file
+    folder, engine=functions, card=card, vocab_file=vocab_file
   )
 
 
-def _make_inputs(graph) -> dict[str, np.ndarray]:
+def _make_inputs(functions) -> dict[str, np.ndarray]:
   """Makes an input of random tokens of the full length, a third padding."""
-  length = graph.max_seq_length
-  ids = np.random.default_rng(1).integers(0, graph.num_tokens, [1, length])
+  length = functions.max_seq_length
+  ids = np.random.default_rng(1).integers(0, functions.num_tokens, [1, length])
   mask = (np.arange(length) < max(2, 2 * length // 3)).astype(int)[None]
   segments = (np.arange(length) > length // 3).astype(int)[None] * mask
-  segments = np.minimum(segments, graph.trained.config.type_vocab_size - 1)
-  if graph.mask_id is not None:
-    ids[0, 1] = graph.mask_id
+  segments = np.minimum(segments, functions.trained.config.type_vocab_size - 1)
+  if functions.mask_id is not None:
+    ids[0, 1] = functions.mask_id
   values = [ids * mask, mask, segments]
   # What a head takes besides has no random values, as not all may be allowed.
-  values += [np.array([row]) for row in graph.maker.more_inputs.values()]
+  values += [np.array([row]) for row in functions.maker.more_inputs.values()]
   return {
     name: array.astype(np.int32)
-    for name, array in zip(graph.input_names, values, strict=True)
+    for name, array in zip(functions.input_names, values, strict=True)
   }
 
 
-def _compare(graph, run) -> float:
-  """Compares the outputs of a graph with those of the loaded export."""
-  inputs = _make_inputs(graph)
-  expected = graph.compute(*map(tf.constant, inputs.values()))
-  found, worst = run(inputs), 0.0
-  for name, values in expected.items():
-    wanted, given = values.numpy(), np.asarray(found[name], float)
+def _compare(functions, run) -> float:
+  """Compares the outputs of a model with those of the loaded export."""
+  inputs = _make_inputs(functions)
+  expected, found, worst = functions.run(inputs), run(inputs), 0.0
+  for name, wanted in expected.items():
+    given = np.asarray(found[name], float)
     # Outputs at padding are ignored.
-    if getattr(graph.trained.model, "scores_tokens", False):
+    if getattr(functions.trained.model, "scores_tokens", False):
       is_token = inputs["input_mask"] > 0
       wanted, given = wanted[is_token], given[is_token]
     if name == "ids":
-      certain = _has_certain_place(expected["probabilities"].numpy())
+      certain = _has_certain_place(expected["probabilities"])
       wanted, given = wanted[certain], given[certain]
     difference = np.abs(given - wanted).max(initial=0)
     limit = 0.0  # Ids and positions are integers.
-    if values.dtype.is_floating:
+    if wanted.dtype.kind == "f":
       limit = _TOLERANCE * np.abs(wanted).max(initial=1.0)
     if not difference <= limit:  # So that NaN fails.
       raise ValueError(
@@ -178,25 +152,25 @@ def _has_certain_place(probabilities) -> np.ndarray:
   return before & np.pad(apart, [*edges, (0, 1)])
 
 
-def _write_card(folder, graph, card, compared=""):
+def _write_card(folder, functions, card, compared=""):
   """Writes export.json, and README.md for people."""
   content = export_card.seal(dataclasses.asdict(card))
   files.write_json(os.path.join(folder, export_card.FILE), content)
-  most = card.max_seq_length
+  most, inputs = card.max_seq_length, "`, `".join(functions.input_names)
   has_one_shape = formats.FORMATS[card.format].has_one_shape
   shape = f"[1, {most}]" if has_one_shape else "[B, S]"
   rows = {
     "weights": card.weights,
     "texts": ", ".join(card.inputs),
     "labels": ", ".join(f"`{label}`" for label in card.labels) or "none",
-    "ids": f"`{'`, `'.join(graph.input_names)}`, int32 {shape}, S up to {most}",
+    "ids": f"`{inputs}`, int32 {shape}, S up to {most}",
     "settings": ", ".join(f"{k} {v}" for k, v in card.settings.items()),
   }
   if compared:
     rows[f"{card.quantization['dtype']} products"] = compared
   cells = {k: v.replace("|", "\\|").replace("\n", " ") for k, v in rows.items()}
   lines = [
-    f"# {graph.maker.title}",
+    f"# {functions.maker.title}",
     "",
     f"A BERT, exported as {card.format} by `export_saved_model.py`.",
     "export.json holds the settings of its training, versions and SHA-256.",

@@ -1,26 +1,26 @@
 """A trained model as a graph of LiteRT, for one input of the full length."""
 
-from collections.abc import Callable, Mapping
 import os
 import warnings
 
-import numpy as np
 import tensorflow as tf
 
 from bert.data import files, remote
 from bert.export import signatures
-from bert.serving import export_card
+from bert.serving import export_card, exported_model
 
 _FILE = "model.tflite"
 
 
-def save(folder: str, graph: signatures.Graph, quantizes: bool = False) -> None:
+def save(
+  folder: str, functions: signatures.ModelFunctions, quantizes: bool = False
+) -> None:
   """Writes the graph; a ValueError if TensorFlow cannot convert it."""
-  specs = graph.input_specs(has_one_shape=True)
-  serve = tf.function(graph.compute, specs)
+  specs = functions.input_specs(has_one_shape=True)
+  serve = tf.function(functions.compute, specs)
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
     [serve.get_concrete_function()],
-    signatures.Variables(graph.trained.model),
+    signatures.Variables(functions.trained.model),
   )
   try:
     content = converter.convert()
@@ -32,10 +32,8 @@ def save(folder: str, graph: signatures.Graph, quantizes: bool = False) -> None:
   files.write_bytes(os.path.join(folder, _FILE), content)
 
 
-def load(
-  folder: str, card: export_card.Card
-) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
-  """Returns the function from named inputs to named outputs."""
+def load(folder: str, card: export_card.Card) -> exported_model.Run:
+  """Opens a new export, to compare it."""
   with warnings.catch_warnings():
     # TensorFlow's interpreter is to become a package of its own.
     warnings.simplefilter("ignore")

@@ -1,6 +1,6 @@
 """Builds the ONNX graph of a trained model, straight from its weights.
 
-The graph computes what `signatures.Graph.compute` does, of int32 [B, S] with
+The graph computes what `ModelFunctions.compute` does, of int32 [B, S] with
 any B and S. Its operations are standard ones, which ONNX Runtime merges itself;
 its own merged ones were not faster. The constants have the names of variables
 in Google's checkpoints. Large ones stand in a file of their own, which ONNX
@@ -9,7 +9,7 @@ Runtime maps into memory: half the time to load, half the memory, no 2 GB limit.
 Shapes: B texts, S tokens, H hidden, N heads, D head size, L labels, M masks.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import itertools
 import math
 import os
@@ -37,7 +37,7 @@ _ALIGNMENT = 4096  # The others are in a file that is mapped into memory.
 
 
 class Graph:
-  """Collects the nodes and constants of an ONNX graph.
+  """Collects the nodes and constants of a graph.
 
   Weights have their names in Google's checkpoints. If it `quantizes`, products
   with the encoder's kernels are of int8.
@@ -170,7 +170,7 @@ def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
 
 
-def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
+def build(source: signatures.ModelFunctions, quantizes: bool = False) -> Graph:
   """Builds the graph of a trained model; a ValueError if it has none.
 
   Its outputs are those of `source.compute`, and `attention_0` and so on,
@@ -191,17 +191,17 @@ def build(source: signatures.Graph, quantizes: bool = False) -> Graph:
   return graph
 
 
-def save(folder: str, source: signatures.Graph, quantizes: bool = False):
+def save(
+  folder: str, source: signatures.ModelFunctions, quantizes: bool = False
+):
   """Writes the graph of a trained model to a folder."""
   with remote.written_locally(folder) as local:
     path = os.path.join(local, export_card.ONNX_FILE)
     build(source, quantizes).save(path)
 
 
-def load(
-  folder: str, card: export_card.Card
-) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
-  """Returns the function from named inputs to named outputs."""
+def load(folder: str, card: export_card.Card) -> exported_model.Run:
+  """Opens a new export, to compare it."""
   return exported_model.open_engine(folder, card).run
 
 
@@ -366,7 +366,7 @@ def _pool(graph, state, pooling):
 
 
 def _add_guesses(graph, source, states):
-  """Adds the guesses for each [MASK]; see `signatures.Graph`."""
+  """Adds the guesses for each [MASK]; see `ModelFunctions`."""
   config = source.trained.config
   top_k = min(source.trained.prediction["top_k"], source.num_tokens)
   ranks, places = _find_masks(graph, source.mask_id)

@@ -16,14 +16,22 @@ import tensorflow as tf
 from bert import heads
 from bert.data import text_prompts
 from bert.export import tf_tokenization, trained_models
-from bert.serving import answers, export_card, tensorflow_engine
+from bert.serving import (
+  answers,
+  export_card,
+  exported_model,
+  tensorflow_engine,
+)
+from bert.training import same_run
 from bert.vocabularies import vocabulary_table
 
 
-class Graph:
+class ModelFunctions:
   """Computes the numbers of which a trained model's answers are made.
 
-  `input_names` are those of its inputs, each int32 [B, S] but for a head's own.
+  `compute` and `attention` are functions of tensors, of which exports are made;
+  an `exported_model.Engine` runs them here, in memory. `input_names` are those
+  of the tensors, each int32 [B, S] but for what a head takes besides.
   """
 
   def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
@@ -43,6 +51,7 @@ class Graph:
     self.input_names = heads.HeadModel.input_names
     if trained.kind not in pretrained:
       self.input_names = trained.model.input_names
+    self.traced = tf.function(self.compute, self.input_specs())
 
   def input_specs(self, has_one_shape: bool = False) -> list[tf.TensorSpec]:
     """Describes the inputs: any number of any length, or one of the longest."""
@@ -89,13 +98,28 @@ class Graph:
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
     return {"positions": positions, "ids": ids, "probabilities": best}
 
-  def attend(self, *inputs: tf.Tensor) -> tf.Tensor:
-    """Returns the attention of inputs: [B, layers, heads, S, S]."""
+  def attention(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Computes the attention of inputs: [B, layers, heads, S, S]."""
     encoder = getattr(self.trained.model, "bert", self.trained.model)
-    named = dict(zip(self.input_names, inputs, strict=True))
-    ids = [named[name] for name in heads.HeadModel.input_names]
+    ids = inputs[: len(heads.HeadModel.input_names)]
     probs = encoder(*ids, return_attention_probs=True).attention_probs
-    return tf.stack(probs, 1)
+    return {"attention": tf.stack(probs, 1)}
+
+  def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Computes as an `exported_model.Engine`."""
+    outputs = self.traced(*self._tensors(inputs))
+    return {name: value.numpy() for name, value in outputs.items()}
+
+  def attend(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Computes the attention as an `exported_model.Engine`."""
+    return self.attention(*self._tensors(inputs))["attention"].numpy()
+
+  def hash_weights(self) -> str:
+    """Returns the SHA-256 of the weights."""
+    return same_run.hash_weights(self.trained.model)
+
+  def _tensors(self, inputs):
+    return [tf.constant(inputs[name]) for name in self.input_names]
 
 
 class Variables(tf.Module):
@@ -110,14 +134,14 @@ class Variables(tf.Module):
     self.tokenizer = tokenizer
 
 
-def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
+def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
   """Returns the function from strings [B] to answers; text_pair may be "".
 
   These are vectors [B, H]; value [B]; or labels and probabilities [B, L], with
   label [B] or chosen, bool [B, L]. And truncated, bool [B].
   """
-  trained, most = graph.trained, graph.max_seq_length
-  python = vocabulary_table.make_tokenizer(graph.vocab_file)
+  trained, most = functions.trained, functions.max_seq_length
+  python = vocabulary_table.make_tokenizer(functions.vocab_file)
   cls_id, sep_id = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   labels = tf.constant(list(trained.labels), tf.string)
   get = trained.prediction.get
@@ -134,13 +158,13 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
     ids_a, ids_b = (tokenizer.encode(x, most) for x in texts)
     packed = tf_tokenization.pack(ids_a, ids_b, cls_id, sep_id, most)
     *packed, was_cut = packed
-    outputs = {**compute(*packed), "truncated": was_cut}
+    outputs = {**functions.traced(*packed), "truncated": was_cut}
     if "logits" not in outputs:
       return outputs
     del outputs["logits"]
     probabilities = outputs["probabilities"]
     outputs["labels"] = tf.broadcast_to(labels, tf.shape(probabilities))
-    if graph.maker.has_thresholds:
+    if functions.maker.has_thresholds:
       return {**outputs, "chosen": probabilities >= list(trained.thresholds)}
     best = tf.argmax(probabilities, -1)
     return {**outputs, "label": tf.gather(labels, best)}
@@ -148,38 +172,34 @@ def _make_string_server(graph: Graph, compute: Callable, tokenizer) -> Callable:
   return serve
 
 
-def save(folder: str, graph: Graph, quantizes: bool = False) -> None:
+def save(
+  folder: str, functions: ModelFunctions, quantizes: bool = False
+) -> None:
   """Writes a SavedModel; the head of this file names its signatures."""
-  trained = graph.trained
-  specs = graph.input_specs()
+  trained, specs = functions.trained, functions.input_specs()
   # Traced once for two signatures: half the graph, half the time to load.
-  compute = tf.function(graph.compute, specs)
-  functions = {"ids": tf.function(lambda *inputs: compute(*inputs), specs)}
+  named = {"ids": tf.function(lambda *ids: functions.traced(*ids), specs)}
   if hasattr(trained.config, "num_attention_heads"):
-    functions["attention"] = tf.function(
-      lambda *inputs: {"attention": graph.attend(*inputs)}, specs
-    )
-  tokenizer, texts = None, graph.maker.texts
+    named["attention"] = tf.function(functions.attention, specs)
+  tokenizer, texts = None, functions.maker.texts
   if "text_pair" in texts:
     tokenizer = tf_tokenization.make_tokenizer(
-      graph.vocab_file, trained.do_lower_case
+      functions.vocab_file, trained.do_lower_case
     )
-    serve = _make_string_server(graph, compute, tokenizer)
+    serve = _make_string_server(functions, tokenizer)
     names = texts if trained.has_text_pair else texts[:1]
     strings = [tf.TensorSpec([None], tf.string, name) for name in names]
-    functions["serving_default"] = tf.function(serve, strings)
+    named["serving_default"] = tf.function(serve, strings)
   tf.saved_model.save(
     Variables(trained.model, tokenizer),
     folder,
-    signatures=functions,
+    signatures=named,
     options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
   )
 
 
-def load(
-  folder: str, card: export_card.Card
-) -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
-  """Returns the function from named inputs to outputs, and tries the others."""
+def load(folder: str, card: export_card.Card) -> exported_model.Run:
+  """Opens a new export, to compare it, and tries what takes strings."""
   engine = tensorflow_engine.Engine(folder)
   serve = engine.model.signatures.get("serving_default")
   if serve:  # A fault shows here, not at the first user.

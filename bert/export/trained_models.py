@@ -20,15 +20,8 @@ from bert.weights import checkpoints
 
 _THRESHOLD = "null_score_diff_threshold"
 _ROUNDING = 1e-5  # Scores differ by less.
-# The settings of models that were only pre-trained.
-_DEFAULTS = {
-  "max_seq_length": 128,
-  "layer": -1,
-  "pooling": "mean",
-  "normalize": False,
-  "top_k": 5,
-  **dict.fromkeys(text_prompts.PREPARATION),
-}
+# Settings of models that were only pre-trained.
+_DEFAULTS = {"layer": -1, "pooling": "mean", "normalize": False, "top_k": 5}
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
 
@@ -201,14 +194,17 @@ def load_pretrained(
     checkpoints.model_variables(model),
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
-  length = min(_DEFAULTS["max_seq_length"], config.max_position_embeddings)
   return TrainedModel(
     kind=kind,
     config=config,
     model=model,
     do_lower_case=do_lower_case,
     has_text_pair=config.type_vocab_size > 1,
-    prediction={**_DEFAULTS, "max_seq_length": length},
+    prediction={
+      **_DEFAULTS,
+      **dict.fromkeys(text_prompts.PREPARATION),
+      "max_seq_length": min(128, config.max_position_embeddings),
+    },
     weights=weights.source,
   )
 

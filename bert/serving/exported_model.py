@@ -5,7 +5,7 @@ request_lines and http_server take the requests.
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import os
 from typing import Any, Protocol
@@ -28,6 +28,10 @@ _PROBES = (
   "The film starts slowly, but after half an hour nobody looks at the clock.",
   "In 1998 the company moved its office from Paris to [MASK].",
 )
+
+
+# From inputs by name to outputs by name.
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 class Engine(Protocol):

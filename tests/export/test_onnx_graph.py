@@ -59,7 +59,7 @@ def make_graph(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
     trained = dataclasses.replace(trained, prediction=prediction)
-    return signatures.Graph(trained, str(path))
+    return signatures.ModelFunctions(trained, str(path))
 
   return make
 
@@ -190,8 +190,7 @@ def test_other_guesses_do_not_pass_as_the_same(make_graph):
 
   def change(names, places):
     def run(inputs):
-      computed = graph.compute(*inputs.values())
-      found = {k: x.numpy() for k, x in computed.items()}
+      found = graph.run(inputs)
       for name in names:
         found[name] = found[name][..., places]
       return found

@@ -32,7 +32,9 @@ def save(vocab_file, tmp_path):
     trained = trained_models.TrainedModel(
       kind, CONFIG, model, True, prediction=prediction, **fields
     )
-    signatures.save(str(tmp_path), signatures.Graph(trained, vocab_file))
+    signatures.save(
+      str(tmp_path), signatures.ModelFunctions(trained, vocab_file)
+    )
     loaded = tf.saved_model.load(str(tmp_path))
 
     def call(name, *values):
