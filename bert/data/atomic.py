@@ -94,9 +94,9 @@ def _removing_remote(temporary: str, path: str) -> Iterator[None]:
 def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
   """Gives temporary names for several files that appear almost together.
 
-  They are renamed one by one when all are on the disk: a kill in between, which
-  takes milliseconds, leaves some of them as they were. An OSError says that
-  another process is writing one of them.
+  They are renamed one by one when all are on the disk, the last of `paths`
+  first: a kill in between, which takes milliseconds, leaves some of them as
+  they were. An OSError says that another process is writing one of them.
   """
   with contextlib.ExitStack() as stack:
     temporaries = [stack.enter_context(replace_on_success(p)) for p in paths]
@@ -145,7 +145,10 @@ def new_folder(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def claim_folder(path: str) -> Iterator[None]:
-  """Makes a folder; an OSError if another process has claimed it."""
+  """Makes a folder; an OSError if another process has claimed it.
+
+  Remote folders are neither made nor claimed.
+  """
   if remote.is_remote(path):
     yield
     return
@@ -172,6 +175,7 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
         _remove(path)
   folder, name = os.path.split(target)
   with contextlib.ExitStack() as stack:
+    # Made and locked; again, if another process removed it in between.
     path = ""
     while not os.path.exists(path):
       path = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")

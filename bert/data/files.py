@@ -175,23 +175,29 @@ def check_values(
 ) -> None:
   """Raises a ValueError if a value is not allowed; NaN never is.
 
-  By name, `allowed` has types, ranges of integers, and single values.
+  By name, `allowed` lists what fits: a type, a range of integers, or the value
+  itself.
   """
-  for name, kinds in allowed.items():
-    value, shown = values.get(name), []
-    for kind in kinds:
-      if isinstance(kind, range):
-        shown.append(f"{kind.start} to {kind.stop - 1}")
-        fits = type(value) is int and value in kind
-      else:
-        shown.append(getattr(kind, "__name__", str(kind)))
-        fits = kind in (type(value), value)  # A bool is no int.
-      if fits and value == value:
-        break
-    else:
-      raise ValueError(
-        f"{name} is {value!r:.80}, expected {' or '.join(shown)}"
-      )
+  for name, choices in allowed.items():
+    value = values.get(name)
+    is_nan = value != value
+    if is_nan or not any(_fits(value, choice) for choice in choices):
+      expected = " or ".join(map(_describe_choice, choices))
+      raise ValueError(f"{name} is {value!r:.80}, expected {expected}")
+
+
+def _fits(value: Any, choice: Any) -> bool:
+  if isinstance(choice, range):
+    return type(value) is int and value in choice
+  if isinstance(choice, type):
+    return type(value) is choice  # A bool is no int.
+  return value == choice
+
+
+def _describe_choice(choice: Any) -> str:
+  if isinstance(choice, range):
+    return f"{choice.start} to {choice.stop - 1}"
+  return getattr(choice, "__name__", str(choice))
 
 
 def write_lines(path: str, lines: Iterable[str]) -> None:

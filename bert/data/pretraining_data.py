@@ -21,16 +21,18 @@ _LONGEST_CACHED_SHUFFLE = 1024
 
 _concatenate = itertools.chain.from_iterable
 
-Token = bytes  # The encoded id of a token.
+# The bytes of a token's id in a record; the id itself, an int, where masks are
+# drawn while records are read.
+Token = Any
 Document = list[list[Token]]  # The sentences' tokens.
-Progress = Callable[[float], None]  # Takes the part done, 0 to 1.
+ReportPart = Callable[[float], None]  # Takes the part done, 0 to 1.
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
   """The settings that decide the records of a text and a vocabulary."""
 
-  max_seq_length: int = 128  # Tokens with [CLS] and twice [SEP].
+  max_seq_length: int = 128  # Tokens with [CLS] and each [SEP].
   max_predictions_per_seq: int = 20
   masked_lm_prob: float = 0.15  # Part of the tokens to be predicted.
   short_seq_prob: float = 0.1  # Part of the documents cut into shorter pairs.
@@ -83,17 +85,19 @@ class Generator(random.Random):
       items[last], items[drawn] = items[drawn], items[last]
 
 
+def _make_steps(length: int) -> Iterator[tuple[int, int]]:
+  """Yields the index to be filled and the bits to draw for it, last first."""
+  for last in range(length - 1, 0, -1):
+    yield last, (last + 1).bit_length()
+
+
+_CACHED_STEPS = list(_make_steps(_LONGEST_CACHED_SHUFFLE))
+
+
 def _shuffle_steps(length: int) -> Iterable[tuple[int, int]]:
-  """Returns the index to be filled and the bits to draw for it, last first."""
   if length <= _LONGEST_CACHED_SHUFFLE:
-    return _CACHED_SHUFFLE[_LONGEST_CACHED_SHUFFLE - length :]
-  return ((last, (last + 1).bit_length()) for last in range(length - 1, 0, -1))
-
-
-_CACHED_SHUFFLE = [
-  (last, (last + 1).bit_length())
-  for last in range(_LONGEST_CACHED_SHUFFLE - 1, 0, -1)
-]
+    return _CACHED_STEPS[_LONGEST_CACHED_SHUFFLE - length :]
+  return _make_steps(length)
 
 
 class Vocabulary(NamedTuple):
@@ -109,10 +113,10 @@ class Vocabulary(NamedTuple):
 
 
 class Pair(NamedTuple):
-  """Two spans of text, short enough together."""
+  """Two spans of text, short enough together; or one sequence."""
 
   tokens_a: list[Token]
-  tokens_b: list[Token]
+  tokens_b: list[Token]  # Empty if the records are no pairs.
   is_random_next: bool  # The second one comes from somewhere else.
   is_truncated: bool
 
@@ -200,7 +204,7 @@ def make_blocks(
   vocabulary: Vocabulary,
   settings: RecordSettings,
   num_processes: int = 1,
-  progress: Progress | None = None,
+  progress: ReportPart | None = None,
   share: tuple[int, int] = (0, 1),
 ) -> Iterator[Block]:
   """Makes the records of a corpus, block by block, in order.
@@ -228,7 +232,7 @@ class BlockMaker(NamedTuple):
 
   vocabulary: Vocabulary
   settings: RecordSettings
-  progress: Progress | None = None
+  progress: ReportPart | None = None
 
   def __call__(self, task: tuple[int, Iterable[list[str]]]) -> Block:
     """Makes a block of its number, which seeds it, and its documents."""
@@ -297,7 +301,8 @@ def make_pairs(
 
   Whole sentences are collected until the pair is full, then split somewhere: an
   arbitrary length would make it too easy to tell whether two spans belong
-  together. Some documents get a shorter target, as short texts will come.
+  together. Some documents get a shorter target, for texts in use are often
+  short.
   """
   document = documents[index]
   if not settings.next_sentence:
@@ -324,9 +329,12 @@ def make_pairs(
       end = split  # The next pair starts with the unused sentences.
     else:
       tokens_b = list(_concatenate(document[split:end]))
-    short_a, short_b = truncate_pair(tokens_a, tokens_b, max_tokens, rng)
-    is_truncated = short_a is not tokens_a
-    yield Pair(short_a, short_b, is_random_next, is_truncated)
+    is_truncated = len(tokens_a) + len(tokens_b) > max_tokens
+    if is_truncated:
+      tokens_a, tokens_b = truncate_randomly(
+        tokens_a, tokens_b, max_tokens, rng
+      )
+    yield Pair(tokens_a, tokens_b, is_random_next, is_truncated)
     start, length = end, 0
 
 
@@ -359,15 +367,12 @@ def _draw_other_text(documents, index, target, rng) -> list[Token]:
   return tokens
 
 
-def truncate_pair(
+def truncate_randomly(
   tokens_a: list[Token], tokens_b: list[Token], max_tokens: int, rng: Generator
 ) -> tuple[list[Token], list[Token]]:
   """Removes tokens from the longer span, at its front or back at random."""
-  excess = len(tokens_a) + len(tokens_b) - max_tokens
-  if excess <= 0:
-    return tokens_a, tokens_b
   start_a, end_a, start_b, end_b = 0, len(tokens_a), 0, len(tokens_b)
-  for _ in range(excess):
+  for _ in range(len(tokens_a) + len(tokens_b) - max_tokens):
     at_front = rng.random() < 0.5
     if end_a - start_a > end_b - start_b:
       start_a += at_front
@@ -438,6 +443,7 @@ def _make_record(pair, vocabulary, settings, rng) -> bytes:
   masked, positions = tokens, []
   if settings.masks:
     masked, positions = mask_tokens(tokens, length_a, vocabulary, settings, rng)
+  # The number 0 is one zero byte, so `bytes(n)` is n zeros.
   padding = bytes(settings.max_seq_length - len(tokens))
   unused = bytes(settings.max_predictions_per_seq - len(positions))
   integers = {

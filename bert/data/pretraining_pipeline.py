@@ -183,7 +183,7 @@ def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
   try:
     result = pipeline.run()
   except Exception as error:
-    raise _shorten(error) from error
+    raise _as_plain_error(error) from error
   try:
     state = result.wait_until_finish()
   except KeyboardInterrupt:
@@ -194,8 +194,8 @@ def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
   return result
 
 
-def _shorten(error: Exception) -> BaseException:
-  """Returns the error of a step in one line."""
+def _as_plain_error(error: Exception) -> BaseException:
+  """Returns the error of a step as it was raised there, in one line."""
   message = re.sub(r" \[while running '[^']*'\]", "", str(error)).strip()
   if isinstance(error, ValueError | OSError):
     return type(error)(message)

@@ -1,4 +1,4 @@
-"""Writes tf.train.Example records to TFRecord files, without TensorFlow.
+"""Encodes tf.train.Examples and frames them as TFRecords, without TensorFlow.
 
 Building protocol buffers object by object takes most of the time of a record.
 The bytes are those of protobuf's wire format, so every reader reads them.
@@ -118,8 +118,9 @@ def open_shards(
     yield lambda record: next(turns).write(frame_record(record))
 
 
-# Before a message within a message stand its tag and its length. Few lengths
-# occur, so headers are computed once.
+# Before a message within a message stand its tag and its length: 0x0a is field
+# 1, 0x12 field 2, of a length and bytes. In a Feature, field 2 is the list of
+# floats and 3 that of integers. Few lengths occur: headers are computed once.
 
 
 @functools.lru_cache(1 << 12)

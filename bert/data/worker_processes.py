@@ -83,15 +83,18 @@ def _blocked_interrupt() -> Iterator[None]:
 
 def _start(make_function, parent) -> None:
   global _get_function
-  _get_function = functools.cache(make_function)
-  threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+  _get_function = functools.cache(make_function)  # Made at the first task.
+  threading.Thread(
+    target=_exit_after_parent, args=(parent,), daemon=True
+  ).start()
 
 
 def _work(task: Any) -> Any:
   return _get_function()(task)
 
 
-def _end_with(parent: int) -> None:
+def _exit_after_parent(parent: int) -> None:
+  """Ends this process when its parent has ended, even by a kill."""
   while os.getppid() == parent:
     time.sleep(1)
   os._exit(1)

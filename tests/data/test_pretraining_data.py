@@ -141,7 +141,7 @@ def test_pairs_of_sentences(documents, randoms, belows, expected):
 def test_truncation_takes_from_the_longer_span_at_either_end():
   # If the lengths are equal, the second one is truncated.
   rng = Scripted([0.4, 0.6, 0.4])
-  pair = pretraining_data.truncate_pair(
+  pair = pretraining_data.truncate_randomly(
     tokens("a b c d e"), tokens("f g h"), 5, rng
   )
   assert [text(span) for span in pair] == ["b c d", "g h"]
