@@ -13,14 +13,14 @@ if __name__ == "__main__":
   program.start(SquadSettings)
 
 from collections.abc import Iterator
-import dataclasses
 import functools
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from bert import heads, modeling
-from bert.cli import devices, fine_tuning, output_folder
+from bert.cli import devices, fine_tuning, model_folder, output_folder
 from bert.tasks import squad_data, squad_metrics, squad_results
 
 _NEVER = -1e9  # Far below any logit.
@@ -68,76 +68,93 @@ def loss(logits, features, settings):
   return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
-def check(settings: SquadSettings) -> SquadSettings:
-  """Checks the flags, and decides the threshold.
+def check(settings: SquadSettings, config: modeling.EncoderConfig) -> None:
+  """Raises a ValueError if flags do not fit each other or the model.
+
+  Those that were not given are by now what the weights were trained with.
+  """
+  settings.check_answers()
+  if settings.version_2_with_negative and not config.is_bidirectional:
+    raise ValueError(
+      "--version_2_with_negative: [CLS], which stands for no answer, sees no "
+      "other token in this model, which reads from left to right"
+    )
+
+
+class ThresholdPlan(NamedTuple):
+  """By which threshold a question gets no answer."""
+
+  prefers_tuned: bool = False  # A tuned one, to that of the flag.
+  tuning_file: str | None = None  # Where one is tuned before; None: nowhere.
+
+
+def plan_threshold(settings: SquadSettings) -> ThresholdPlan:
+  """Chooses between the threshold of the flag and one that is tuned.
 
   Without --null_score_diff_threshold, a threshold that was tuned for these
   weights is used. With auto, one is tuned, unless --output_dir already has one.
   """
-  is_asked = settings.do_train or "whole_word_answers" in settings.given
-  if settings.whole_word_answers and is_asked:
-    squad_settings.check_whole_words(settings.vocab_file)
-  flag, folders = settings.null_score_diff_threshold, []
-  is_auto = squad_results.parse_threshold(flag) is None
+  if not settings.version_2_with_negative:
+    return ThresholdPlan()
   is_given = "null_score_diff_threshold" in settings.given
-  if is_auto and not settings.version_2_with_negative:
-    raise ValueError(
-      "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
-    )
-  if settings.version_2_with_negative and not settings.do_train:
+  was_tuned = False
+  if not settings.do_train:  # Training makes other weights.
     folders = [settings.output_dir]
-    folders += [] if is_given else [output_folder.trained_folder(settings)]
-  was_tuned = squad_results.has_threshold(folders)
-  prefers_tuned = is_auto or (was_tuned and not is_given)
-  is_kept = was_tuned and not settings.eval_file
-  tunes = prefers_tuned and settings.do_predict and not is_kept
-  settings = dataclasses.replace(
-    settings,
-    prefers_tuned=prefers_tuned,
-    tuning_file=settings.scored_file if tunes else None,
-    pad_to_max_length=settings.padding_competes or settings.pad_to_max_length,
+    if not is_given:
+      folders.append(output_folder.trained_folder(settings))
+    was_tuned = squad_results.has_threshold(folders)
+  if not settings.asks_for_tuned and (is_given or not was_tuned):
+    return ThresholdPlan()
+  # What was tuned is kept, unless there is a file to tune on.
+  tunes = settings.do_predict and (settings.eval_file or not was_tuned)
+  return ThresholdPlan(True, settings.scored_file if tunes else None)
+
+
+def find_sets(settings: SquadSettings, evaluated: str | None):
+  """Returns the sets to train on, to evaluate and to answer, or None.
+
+  `evaluated` is the file to evaluate on, or whose share is.
+  """
+  find = functools.partial(
+    squad_data.find_set,
+    settings=settings.for_features(),
+    limit=settings.max_train_examples,
+    num_processes=settings.num_processes,
   )
-  settings.choose_metric()  # Raises a ValueError if there is no such score.
-  return settings
+  train = dev = test = None
+  path = settings.predict_file if settings.do_predict else None
+  if path:
+    test = find("eval", path, needs_answers=path == evaluated)
+  if settings.do_train or settings.eval_share:
+    train = find("train", settings.train_file)
+
+  if settings.eval_share:
+    share, kind = settings.eval_share, "dev" if path else "eval"
+    train, dev = squad_data.split(train, share, settings.seed, kind)
+    if settings.do_predict and not path:
+      test = dev
+  elif evaluated and evaluated == path:
+    dev = test
+  elif evaluated:
+    dev = find("dev", evaluated, needs_answers=True)
+  return train if settings.do_train else None, dev, test
 
 
-def open_data(settings: SquadSettings) -> fine_tuning.Data:
+def open_data(settings: SquadSettings, plan: ThresholdPlan) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = settings.for_features()
-  evaluated = settings.tuning_file
+  evaluated = plan.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file
   if settings.eval_file and not evaluated:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
-
-  find = functools.partial(
-    squad_data.find_set,
-    settings=features,
-    limit=settings.max_train_examples,
-    num_processes=settings.num_processes,
-  )
-  train, dev, test = None, [], []
-  if settings.do_train or settings.eval_share:
-    train = find("train", settings.train_file)
-  path = settings.predict_file if settings.do_predict else None
-  if settings.eval_share:
-    share, kind = settings.eval_share, "dev" if path else "eval"
-    train, held_out = squad_data.split(train, share, settings.seed, kind)
-    dev = [held_out]
-    test = dev if settings.do_predict else []
-  elif evaluated:
-    dev = [find("dev", evaluated, needs_answers=True)]
-  if path:
-    test = [find("eval", path, needs_answers=path == evaluated)]
-    if path == evaluated and not settings.eval_share:
-      dev = test
+  train, dev, test = find_sets(settings, evaluated)
   return fine_tuning.Data(
-    features=features,
-    metric=settings.choose_metric(),
+    features=settings.for_features(),
+    metric=settings.choose_metric("best_f1" if plan.prefers_tuned else "f1"),
     model_settings={"problem": "question_answering"},
-    train=train if settings.do_train else None,
-    dev=dev,
-    test=test,
+    train=train,
+    dev=[dev] if dev else [],
+    test=[test] if test else [],
     # A tuned threshold has its own file.
     answer_settings={"null_score_diff_threshold": settings.threshold},
   )
@@ -167,13 +184,14 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   return squad_metrics.score(scored, threshold)
 
 
-def write_predictions(run: fine_tuning.Run) -> None:
+def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
   settings, [examples] = run.settings, run.data.test
-  tuned_on = run.data.dev[0] if settings.tuning_file else None
+  tuned_on = run.data.dev[0] if plan.tuning_file else None
   answered, tuning = answer(run, examples), None
   if tuned_on not in (None, examples):
     tuning = answer(run, tuned_on)
+  # All workers have computed the logits; the chief alone reads them.
   if not run.is_chief:
     return
   if tuned_on:
@@ -186,7 +204,9 @@ def write_predictions(run: fine_tuning.Run) -> None:
   else:
     folders = run.threshold_folders
     tuned = squad_results.read_threshold(folders, run.identify_weights)
-    threshold = squad_results.choose_threshold(settings, tuned)
+    threshold = squad_results.choose_threshold(
+      settings.null_score_diff_threshold, plan.prefers_tuned, tuned
+    )
   scores = squad_results.write_predictions(
     run.folder, answered, threshold, settings.version_2_with_negative
   )
@@ -198,23 +218,13 @@ def write_predictions(run: fine_tuning.Run) -> None:
     print(f"not scored: {fault}")
 
 
-def check_no_answer(
-  settings: SquadSettings, config: modeling.EncoderConfig
-) -> None:
-  """Raises a ValueError if the model cannot say that there is no answer."""
-  if settings.version_2_with_negative and not config.is_bidirectional:
-    raise ValueError(
-      "--version_2_with_negative: [CLS], which stands for no answer, sees no "
-      "other token in this model, which reads from left to right"
-    )
-
-
 def main() -> None:
-  settings = check(fine_tuning.read_settings(SquadSettings))
+  settings = fine_tuning.read_settings(SquadSettings)
+  check(settings, model_folder.read_config(settings))
+  plan = plan_threshold(settings)
   strategy = devices.make_strategy(settings)
-  data = open_data(settings)
+  data = open_data(settings, plan)
   with fine_tuning.open_run(settings, data, strategy) as run:
-    check_no_answer(settings, run.config)
     for examples in data.sets:
       squad_data.make_features(examples, run.local_folder)
     run.make_model(create_model, functools.partial(predict, settings=settings))
@@ -223,7 +233,7 @@ def main() -> None:
         functools.partial(loss, settings=settings), lambda: evaluate(run)
       )
     if settings.do_predict:
-      write_predictions(run)
+      write_predictions(run, plan)
 
 
 if __name__ == "__main__":

@@ -410,11 +410,10 @@ def open_run(workload: Workload, precision: str, padding_competes: bool):
     do_predict=True,
   )
   with contextlib.redirect_stdout(None):  # It says what it has opened.
-    settings = run_squad.check(
-      fine_tuning.read_settings(run_squad.SquadSettings)
-    )
+    settings = fine_tuning.read_settings(run_squad.SquadSettings)
     strategy = devices.make_strategy(settings)
-    data = run_squad.open_data(settings)
+    plan = run_squad.plan_threshold(settings)
+    data = run_squad.open_data(settings, plan)
     run = fine_tuning.open_run(settings, data, strategy).__enter__()
     for examples in data.sets:
       squad_data.make_features(examples, run.local_folder)

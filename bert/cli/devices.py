@@ -123,7 +123,7 @@ def uses_tpu(settings: DeviceSettings) -> bool:
 
 def uses_fixed_shapes(settings: Any) -> bool:
   """Returns whether all batches of a program with texts must have one shape."""
-  return settings.pad_to_max_length or uses_tpu(settings)
+  return settings.pads_fully or uses_tpu(settings)
 
 
 def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:

@@ -98,6 +98,11 @@ class TextSettings(typed_flags.Settings):
     "Whether to pad every batch to --max_seq_length, as TPUs need: slower.",
   )
 
+  @property
+  def pads_fully(self) -> bool:
+    """Whether every batch has the full length."""
+    return self.pad_to_max_length
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(typed_flags.Settings):

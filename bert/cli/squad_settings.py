@@ -86,9 +86,6 @@ class SquadSettings(
     False,
     "Prints a note if the words of an answer lack the text of its tokens.",
   )
-  # What run_squad.py finds out before it starts.
-  prefers_tuned: bool = False  # A threshold, to that of the flag.
-  tuning_file: str | None = None  # Where to tune it; None to tune nothing.
 
   def check(self) -> None:
     """Refuses flags that contradict each other, too, and a missing file."""
@@ -106,18 +103,28 @@ class SquadSettings(
       raise ValueError(
         "an evaluation while training needs --eval_file, or --predict_file"
       )
+    squad_results.parse_threshold(self.null_score_diff_threshold)
+    self._check_whole_words()
+    if self.do_train:  # Else other flags may become those of the training.
+      self.check_answers()
+    self._check_tables()
+
+  def _check_whole_words(self) -> None:
     if self.whole_word_answers and self.vocab_file:
-      check_whole_words(self.vocab_file)
-    flag = self.null_score_diff_threshold
-    is_auto = squad_results.parse_threshold(flag) is None
-    # A run that does not train may take the other flag from the training.
-    if is_auto and self.do_train and not self.version_2_with_negative:
+      if vocabulary_table.kind_of(self.vocab_file).marks_words:
+        raise ValueError(
+          f"--whole_word_answers needs a vocab.txt, not {self.vocab_file}: "
+          "only its pieces say that they continue a word"
+        )
+
+  def check_answers(self) -> None:
+    """Refuses ways to answer that the vocabulary or other flags rule out."""
+    self._check_whole_words()
+    if self.asks_for_tuned and not self.version_2_with_negative:
       raise ValueError(
         "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
       )
-    if self.do_train:
-      self.choose_metric()  # A ValueError if there is no such score.
-    self._check_tables()
+    self.choose_metric()  # A ValueError if there is no such score.
 
   def _check_tables(self) -> None:
     """Reads the first row of tables; JSON is one value, and may be long."""
@@ -133,18 +140,28 @@ class SquadSettings(
     return squad_results.parse_threshold(flag) or 0.0
 
   @property
+  def asks_for_tuned(self) -> bool:
+    """Whether null_score_diff_threshold is auto."""
+    flag = self.null_score_diff_threshold
+    return squad_results.parse_threshold(flag) is None
+
+  @property
+  def pads_fully(self) -> bool:
+    """Whether padding is part of every batch: it competes, or is asked for."""
+    return self.padding_competes or self.pad_to_max_length
+
+  @property
   def scored_file(self) -> str | None:
     """The file to evaluate and tune on, or whose held-out share to."""
     if self.eval_share:
       return self.train_file
     return self.eval_file or self.predict_file
 
-  def choose_metric(self) -> str:
+  def choose_metric(self, default: str = "f1") -> str:
     """Returns the name of the score that decides which weights are best."""
     known = ["exact_match", "f1"]
     if self.version_2_with_negative:
       known += ["best_exact_match", "best_f1"]
-    default = "best_f1" if self.prefers_tuned else "f1"
     return shared_flags.choose_metric(self.best_metric or default, known)
 
   def for_features(self) -> squad_features.FeatureSettings:
@@ -158,13 +175,4 @@ class SquadSettings(
       max_answer_length=self.max_answer_length,
       whole_word_answers=self.whole_word_answers,
       verbose_logging=self.verbose_logging,
-    )
-
-
-def check_whole_words(vocab_file: str) -> None:
-  """Raises a ValueError if pieces do not say which ones continue a word."""
-  if vocabulary_table.kind_of(vocab_file).marks_words:
-    raise ValueError(
-      f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
-      "pieces say that they continue a word"
     )

@@ -128,17 +128,17 @@ def prepare_multiple_choice(
 
 def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   """Checks the flags of questions and answers."""
-  settings = run_squad.check(settings)
-  run_squad.check_no_answer(settings, model_folder.read_config(settings))
+  run_squad.check(settings, model_folder.read_config(settings))
+  plan = run_squad.plan_threshold(settings)
   loss = functools.partial(run_squad.loss, settings=settings)
   return SharedTask(
     settings=settings,
-    open_data=functools.partial(run_squad.open_data, settings),
+    open_data=functools.partial(run_squad.open_data, settings, plan),
     make_features=squad_data.make_features,
     create_model=run_squad.create_model,
     predict=functools.partial(run_squad.predict, settings=settings),
     make_loss=lambda run: loss,
     evaluate=run_squad.evaluate,
-    write_predictions=run_squad.write_predictions,
+    write_predictions=lambda run: run_squad.write_predictions(run, plan),
     max_score=100.0,
   )

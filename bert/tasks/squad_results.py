@@ -130,15 +130,17 @@ def read_threshold(
   return label_files.read_thresholds(folders, name, [_THRESHOLD], identify)
 
 
-def choose_threshold(settings: Any, tuned: label_files.Tuned | None) -> float:
+def choose_threshold(
+  flag: str, prefers_tuned: bool, tuned: label_files.Tuned | None
+) -> float:
   """Returns the threshold to answer by: that of the flag, or the tuned one.
 
   A ValueError if the flag asks for one that was tuned, but none is there.
   """
-  given = parse_threshold(settings.null_score_diff_threshold)
+  given = parse_threshold(flag)
   if tuned:
     path, [threshold] = tuned
-    if settings.prefers_tuned:
+    if prefers_tuned:
       print(f"--{_THRESHOLD}={threshold:.4f}, as {path} says")
       return threshold
     if threshold != given:

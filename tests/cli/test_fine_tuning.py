@@ -38,9 +38,9 @@ def test_no_answer_cannot_be_asked_of_a_causal_model():
   sizes |= {"encoder_type": "variant", "causal_attention": True}
   config = encoder_table.make_config(sizes)
   with pytest.raises(ValueError, match="--version_2_with_negative: .CLS."):
-    run_squad.check_no_answer(settings, config)
+    run_squad.check(settings, config)
   config = dataclasses.replace(config, causal_attention=False)
-  run_squad.check_no_answer(settings, config)
+  run_squad.check(settings, config)
 
 
 def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):

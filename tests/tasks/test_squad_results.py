@@ -1,7 +1,6 @@
 """Files of predictions, their scores and the threshold."""
 
 import json
-import types
 
 import pytest
 
@@ -144,10 +143,7 @@ def test_a_collapsed_model_is_reported(answers, warning, capsys):
 
 def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
   def choose(flag, tuned, prefers_tuned):
-    settings = types.SimpleNamespace(
-      null_score_diff_threshold=flag, prefers_tuned=prefers_tuned
-    )
-    return squad_results.choose_threshold(settings, tuned)
+    return squad_results.choose_threshold(flag, prefers_tuned, tuned)
 
   folder = str(tmp_path)
   assert squad_results.read_threshold([folder], str) is None
