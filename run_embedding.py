@@ -5,164 +5,14 @@
     --label_column=0 --text_column=1 --text_pair_column=2 --output_dir=/tmp/sts
 """
 
-import dataclasses
+from bert.cli import embedding_settings, program
 
-from bert.cli import program, shared_flags, typed_flags
-from bert.data import remote
-from bert.report import retrieval_scores
-from bert.tasks import classification, classification_tasks
-
-_task = typed_flags.group("Task")
-_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
-_PAIR_SCORES = ("spearman", "pearson")
-_METRICS = {  # By the objective.
-  "pairs": retrieval_scores.NAMES,
-  "scores": _PAIR_SCORES,
-  "sentences": _PAIR_SCORES,
-  "labels": ("accuracy",),
-}
-OBJECTIVES = tuple(_METRICS)
-# Whether pairs of texts can be evaluated; and pairs or labels be held out.
-_OF_PAIRS = tuple(f"objective={name}" for name in OBJECTIVES[:3])
-_SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
-  """The settings of this program."""
-
-  objective: str = _task(
-    OBJECTIVES[0],
-    "What is learned from. pairs: texts that belong together, against the "
-    "others of the batch and perhaps hard negatives in the label column. "
-    "scores: how similar pairs are. sentences: texts alone, each with another "
-    "dropout (SimCSE). labels: few texts of a class, which makes a classifier "
-    "(SetFit). Columns are text, text and label or, of labels, named so.",
-    choices=OBJECTIVES,
-    decides=("training",),
-  )
-  pooling: str = _task(
-    "mean",
-    "How a text's vector is made of those of its tokens; default also what a "
-    "--model of sentence-transformers states.",
-    choices=("mean", "cls", "max"),
-    decides=("model",),
-  )
-  normalize: bool = _task(
-    False,
-    "Whether every vector is scaled to the length 1; default likewise.",
-    decides=("model",),
-  )
-  temperature: float = _task(
-    0.05, "What training divides cosines by.", least=1e-3, decides=("training",)
-  )
-  min_score: float = _task(
-    0.0, "The lowest score, or relevance, of a file.", needs=_OF_PAIRS
-  )
-  max_score: float = _task(5.0, "The highest one.", needs=_OF_PAIRS)
-  text_pair_column: str | None = typed_flags.narrow(
-    shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
-  )
-  id_column: str | None = typed_flags.narrow(
-    shared_flags.TableSettings, "id_column", *_OF_PAIRS
-  )
-  predict_file: str | None = typed_flags.narrow(
-    shared_flags.DataSettings, "predict_file", *_OF_PAIRS
-  )
-  predict_batch_size: int = typed_flags.narrow(
-    shared_flags.FineTuningSettings, "predict_batch_size", *_OF_PAIRS
-  )
-  eval_share: float = typed_flags.narrow(
-    shared_flags.SplitSettings, "eval_share", *_SPLIT
-  )
-
-  def check(self) -> None:
-    """Refuses what does not fit the objective, too, and wrong columns."""
-    super().check()
-    check_labels(self)
-    check_alone(self)
-    if self.train_batch_size == 1:
-      raise ValueError("--train_batch_size=1: nothing to compare a text with")
-    choose_metric(self)
-    for kind, path in shared_flags.find_data_files(self, _ENDINGS).items():
-      if not remote.is_remote(path):
-        find_table(self, kind, path)
-
-
-def choose_metric(settings: EmbeddingSettings) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  known = _METRICS[settings.objective]
-  return shared_flags.choose_metric(settings.best_metric, known)
-
-
-def check_labels(settings: EmbeddingSettings) -> None:
-  """Refuses to do more with labels than to train, and to evaluate then."""
-  if settings.objective == "labels" and (
-    settings.do_predict or not settings.do_train
-  ):
-    raise ValueError(
-      "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
-      "run_classifier.py evaluates and predicts with the folder"
-    )
-
-
-def check_alone(settings: EmbeddingSettings) -> None:
-  """Refuses flags of pairs where only texts that are alone are read."""
-  of_pairs = "text_pair_column label_column id_column min_score max_score"
-  unread = sorted(settings.given.intersection(of_pairs.split()))
-  if (
-    unread
-    and settings.objective == "sentences"
-    and settings.data_kinds == ["train"]
-  ):
-    raise ValueError(
-      f"--{unread[0]}: to train, --objective=sentences takes texts alone; only "
-      "pairs to evaluate or to predict have it"
-    )
-
-
-def find_columns(
-  settings: EmbeddingSettings, kind: str
-) -> classification_tasks.Columns:
-  """Returns the columns of a file; without flags those of pairs are the first.
-
-  The third is the label unless columns have names or it has the ids.
-  """
-  text, pair = settings.text_column, settings.text_pair_column
-  label, ids = settings.label_column, settings.id_column
-  if settings.objective == "labels":
-    return classification_tasks.Columns(text, label=label)
-  if settings.objective == "sentences" and kind == "train":
-    return classification_tasks.Columns(text)
-  given = [column for column in (text, pair, ids) if column]
-  are_numbers = all(map(classification.INTEGER.fullmatch, given))
-  if kind != "predict" and are_numbers and ids != "2":
-    label = label or "2"
-  if kind != "predict":  # Only predictions repeat the ids.
-    ids = None
-  return classification_tasks.Columns(text or "0", pair or "1", label, ids)
-
-
-def find_table(
-  settings: EmbeddingSettings, kind: str, path: str
-) -> classification.Table:
-  """Returns the columns of a file; the objective says what they are."""
-  is_alone = kind == "train" and settings.objective == "sentences"
-  is_free = settings.objective == "pairs" or is_alone or kind == "predict"
-  table = classification_tasks.find_table(
-    path,
-    find_columns(settings, kind),
-    {"auto": None, "yes": True, "no": False}[settings.header],
-    label_required=not is_free,
-  )
-  if is_alone:  # Each is its own partner, with another dropout.
-    table = table._replace(text_pair=table.text, label=None)
-  return table
-
+EmbeddingSettings = embedding_settings.EmbeddingSettings
 
 if __name__ == "__main__":
   program.start(EmbeddingSettings)
 
+import dataclasses
 import functools
 import os
 
@@ -173,7 +23,7 @@ import tensorflow as tf
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning, sbert_flags
 from bert.inputs import feature_sets
-from bert.tasks import embedding_data
+from bert.tasks import classification, embedding_data
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -224,11 +74,18 @@ def contrast(vectors, text_ids, temperature) -> tf.Tensor:
   first, second, *third = tf.unstack(text_ids, axis=1)
   logits = tf.matmul(vectors[0], tf.concat(vectors[1:], 0), transpose_b=True)
 
-  def is_same(a, *b):
-    return tf.reduce_all(a[:, None] == tf.concat(b, 0), -1)
+  def are_equal(texts, others):  # [B, 2] and [C, 2] to [B, C].
+    return tf.reduce_all(texts[:, None] == others, -1)
 
-  excluded = is_same(first, second, *third) | is_same(second, second, *third)
-  excluded |= is_same(first, first, *(-1 - ids for ids in third))
+  # The same words as one of the two texts are no wrong answer.
+  candidates = tf.concat([second, *third], 0)
+  excluded = are_equal(first, candidates) | are_equal(second, candidates)
+  # Nor is another partner of an equal first text. Hard negatives, which follow,
+  # are nobody's partners.
+  has_equal_first = are_equal(first, first)
+  no_partner = [tf.zeros_like(has_equal_first) for _ in third]
+  excluded |= tf.concat([has_equal_first, *no_partner], 1)
+
   own = tf.range(tf.shape(logits)[0])
   others = tf.range(tf.shape(logits)[1]) != own[:, None]
   logits = tf.where(excluded & others, _NEVER, logits / temperature)
@@ -267,7 +124,7 @@ def find_set(
   """Returns the examples of a file."""
   bounds = (settings.min_score, settings.max_score)
   bounds = () if kind == "train" and settings.objective != "scores" else bounds
-  table = find_table(settings, kind, path)
+  table = embedding_settings.find_table(settings, kind, path)
   return feature_sets.FeatureSet(
     kind=kind,
     settings=embedding_data.FeatureSettings(
@@ -282,27 +139,36 @@ def find_set(
 
 def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
-  is_of_labels = settings.objective == "labels"
-  paths = shared_flags.find_data_files(settings, _ENDINGS)
+  paths = embedding_settings.find_files(settings)
   sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = embedding_data.split(
       sets["train"],
       settings.eval_share,
       settings.seed,
-      by_label=is_of_labels,
+      by_label=settings.objective == "labels",
     )
+
   labels, problem, answers = (), "features", {}
-  if is_of_labels:
-    read, problem = sets["train"].examples(), "single_label"
-    labels = classification.find_labels(read, problem)
-    number = classification.make_label_encoder(labels, problem)
-    embedding_data.draw_pairs(sets, labels, number, settings.seed)
-    answers = {"doc_stride": None, "window_pooling": "mean"}
-    answers["has_text_pair"] = False
+  if settings.objective == "labels":
+    problem = "single_label"
+    labels = classification.find_labels(sets["train"].examples(), problem)
+    encode_label = classification.make_label_encoder(labels, problem)
+    sets = {
+      kind: embedding_data.number_labels(data, labels, encode_label)
+      for kind, data in sets.items()
+    }
+    # The classifier is fitted to the texts, of which training gets pairs.
+    sets["fit"] = dataclasses.replace(sets["train"], suffix="_fit")
+    sets["train"] = embedding_data.draw_pairs(sets["fit"], settings.seed)
+    answers = {
+      "doc_stride": None,
+      "window_pooling": "mean",
+      "has_text_pair": False,
+    }
   return fine_tuning.Data(
     features=None,
-    metric=choose_metric(settings),
+    metric=embedding_settings.choose_metric(settings),
     model_settings={"problem": problem, **settings.deciding("model")},
     train=sets["train"] if settings.do_train else None,
     dev=[sets[kind] for kind in ("eval", "fit") if kind in sets],

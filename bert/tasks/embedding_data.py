@@ -6,8 +6,8 @@ number or a third text. Shapes: N examples, T texts of each, H hidden.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import dataclasses
-import functools
 import hashlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -78,20 +78,28 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       )
     counts["cut"] += max(map(len, ids)) > size - 2
     ids = [[cls_id, *row[: size - 2], sep_id] for row in ids]
-    digests = [hashlib.sha256(str(row).encode()).hexdigest() for row in ids]
-    keys = [int(d[n : n + 7], 16) for d in digests for n in (0, 7)]
+    text_ids = [_make_text_id(row) for row in ids]
     number = _read_number(example, bounds) if bounds else 1.0
-    different.add(number if bounds else digests[1 % len(ids)])
+    different.add(number if bounds else text_ids[1 % len(ids)])
     serialized = record_writer.encode_inputs(
       ids,
       [[]] * len(ids),
       size,
-      text_ids=record_writer.int64_feature(keys),
+      text_ids=record_writer.int64_feature(itertools.chain(*text_ids)),
       number=record_writer.float_feature([number]),
     )
     yield feature_files.Row(serialized, max(map(len, ids)), index)
   if fault := _find_fault(data, different):
     counts["fault"] = fault
+
+
+def _make_text_id(ids: Sequence[int]) -> tuple[int, int]:
+  """Returns numbers that are equal for equal texts, to compare them in a graph.
+
+  They are 56 bits of a digest: two numbers of 28, for batches have int32.
+  """
+  digest = hashlib.sha256(str(ids).encode()).hexdigest()
+  return int(digest[:7], 16), int(digest[7:14], 16)
 
 
 def _find_fault(data, different) -> str:
@@ -139,45 +147,55 @@ def split(
   )
 
 
-def draw_pairs(
-  sets: dict[str, feature_sets.FeatureSet],
+def number_labels(
+  data: feature_sets.FeatureSet,
   labels: Sequence[str],
   encode_label: Callable[[Any], int],
-  seed: int,
-) -> None:
-  """Makes labelled texts numbered ones, and "fit" and pairs of those to train.
+) -> feature_sets.FeatureSet:
+  """Returns the set with the numbers of its labels, from 0, as its numbers."""
+
+  def read():
+    for example in data.read():
+      yield example._replace(label=str(encode_label(example)))
+
+  return dataclasses.replace(
+    data,
+    settings=dataclasses.replace(data.settings, bounds=(0, len(labels))),
+    source={**data.source, "labels": list(labels)},
+    read=read,
+  )
+
+
+def draw_pairs(
+  texts: feature_sets.FeatureSet, seed: int
+) -> feature_sets.FeatureSet:
+  """Returns the set of pairs of texts that a training learns labels from.
 
   A text is drawn partners of its label, with the number 1, and of others, with
   0. Tunstall et al., "Efficient Few-Shot Learning Without Prompts" (2022).
   """
 
-  def number(read):
-    for example in read():
-      yield example._replace(label=str(encode_label(example)))
-
   def draw():
-    random, examples = np.random.default_rng(seed), list(fit.examples())
+    random = np.random.default_rng(seed)
+    examples = list(texts.examples())
     labels = np.array([example.label for example in examples])
     for index, example in enumerate(examples):
       same = np.flatnonzero(labels == example.label)
-      same = same[same != index] if len(same) > 1 else same
+      if len(same) > 1:  # Else the text is its own partner.
+        same = same[same != index]
       others = np.flatnonzero(labels != example.label)
-      for label, choices in (("1", same), ("0", others)):
+      for number, choices in (("1", same), ("0", others)):
         for other in random.choice(choices, _PARTNERS):
-          yield example._replace(text_b=examples[other].text_a, label=label)
+          yield example._replace(text_b=examples[other].text_a, label=number)
 
-  for kind, data in sets.items():
-    bounds = (0, len(labels))
-    sets[kind] = dataclasses.replace(
-      data,
-      settings=dataclasses.replace(data.settings, bounds=bounds),
-      source={**data.source, "labels": list(labels)},
-      read=functools.partial(number, data.read),
-    )
-  fit = sets["fit"] = dataclasses.replace(sets["train"], suffix="_fit")
-  source = {**fit.source, "partners": _PARTNERS, "seed": seed}
-  drawn = {"suffix": "", "read": draw, "limit": None, "numbers": None}
-  sets["train"] = dataclasses.replace(fit, source=source, **drawn)
+  return dataclasses.replace(
+    texts,
+    suffix="",
+    source={**texts.source, "partners": _PARTNERS, "seed": seed},
+    read=draw,
+    limit=None,  # Of the texts, not of their pairs.
+    numbers=None,
+  )
 
 
 def fit_classifier(
@@ -273,9 +291,11 @@ def score_retrieval(
   Takes [N, T, H], [N, T, 2], and the relevance [N] of second texts; a text that
   is equal to the first is left out, unless it is relevant.
   """
-  keys = text_ids.astype(np.int64) @ [1 << 28, 1]  # [N, T]
-  queries, first_row, query_of = np.unique(keys[:, 0], True, True)
-  texts, places = np.unique(keys[:, 1:], True)
+  keys = text_ids.astype(np.int64) @ [1 << 28, 1]  # [N, T]; 28 bits each.
+  queries, first_row, query_of = np.unique(
+    keys[:, 0], return_index=True, return_inverse=True
+  )
+  texts, places = np.unique(keys[:, 1:], return_index=True)
   documents = _scale(vectors[:, 1:].reshape(-1, vectors.shape[-1])[places])
   order = np.argsort(query_of, kind="stable")
   starts = np.searchsorted(query_of[order], range(1, len(queries)))
@@ -297,11 +317,13 @@ def write_predictions(
   path: str, examples: Iterable[Any], vectors: np.ndarray
 ) -> None:
   """Writes pairs and the cosines of their vectors, [N, T, H], as TSV."""
-  columns = ("id", "text", "text_pair", "cosine")
-  pairs = zip(examples, cosines(vectors).tolist(), strict=True)
   rows = (
-    (e.example_id, e.text_a, e.text_b, float(f"{cosine:.6g}"))
-    for e, cosine in pairs
+    {
+      "id": example.example_id,
+      "text": example.text_a,
+      "text_pair": example.text_b,
+      "cosine": float(f"{cosine:.6g}"),
+    }
+    for example, cosine in zip(examples, cosines(vectors).tolist(), strict=True)
   )
-  rows = (dict(zip(columns, row, strict=True)) for row in rows)
-  tables.write_rows(path, rows, columns)
+  tables.write_rows(path, rows, ("id", "text", "text_pair", "cosine"))

@@ -1,0 +1,160 @@
+"""The settings of run_embedding.py, and the files that they mean."""
+
+import dataclasses
+
+from bert.cli import shared_flags, typed_flags
+from bert.data import remote
+from bert.report import retrieval_scores
+from bert.tasks import classification, classification_tasks
+
+_task = typed_flags.group("Task")
+_ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
+_PAIR_SCORES = ("spearman", "pearson")
+_METRICS = {  # By the objective.
+  "pairs": retrieval_scores.NAMES,
+  "scores": _PAIR_SCORES,
+  "sentences": _PAIR_SCORES,
+  "labels": ("accuracy",),
+}
+OBJECTIVES = tuple(_METRICS)
+# Whether pairs of texts can be evaluated; and pairs or labels be held out.
+_OF_PAIRS = tuple(f"objective={name}" for name in OBJECTIVES[:3])
+_SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
+  """The settings of this program."""
+
+  objective: str = _task(
+    OBJECTIVES[0],
+    "What is learned from. pairs: texts that belong together, against the "
+    "others of the batch and perhaps hard negatives in the label column. "
+    "scores: how similar pairs are. sentences: texts alone, each with another "
+    "dropout (SimCSE). labels: few texts of a class, which makes a classifier "
+    "(SetFit). Columns are text, text and label or, of labels, named so.",
+    choices=OBJECTIVES,
+    decides=("training",),
+  )
+  pooling: str = _task(
+    "mean",
+    "How a text's vector is made of those of its tokens; default also what a "
+    "--model of sentence-transformers states.",
+    choices=("mean", "cls", "max"),
+    decides=("model",),
+  )
+  normalize: bool = _task(
+    False,
+    "Whether every vector is scaled to the length 1; default likewise.",
+    decides=("model",),
+  )
+  temperature: float = _task(
+    0.05, "What training divides cosines by.", least=1e-3, decides=("training",)
+  )
+  min_score: float = _task(
+    0.0, "The lowest score, or relevance, of a file.", needs=_OF_PAIRS
+  )
+  max_score: float = _task(5.0, "The highest one.", needs=_OF_PAIRS)
+  text_pair_column: str | None = typed_flags.narrow(
+    shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
+  )
+  id_column: str | None = typed_flags.narrow(
+    shared_flags.TableSettings, "id_column", *_OF_PAIRS
+  )
+  predict_file: str | None = typed_flags.narrow(
+    shared_flags.DataSettings, "predict_file", *_OF_PAIRS
+  )
+  predict_batch_size: int = typed_flags.narrow(
+    shared_flags.FineTuningSettings, "predict_batch_size", *_OF_PAIRS
+  )
+  eval_share: float = typed_flags.narrow(
+    shared_flags.SplitSettings, "eval_share", *_SPLIT
+  )
+
+  def check(self) -> None:
+    """Refuses what does not fit the objective, too, and wrong columns."""
+    super().check()
+    check_labels(self)
+    check_alone(self)
+    if self.train_batch_size == 1:
+      raise ValueError("--train_batch_size=1: nothing to compare a text with")
+    choose_metric(self)
+    for kind, path in find_files(self).items():
+      if not remote.is_remote(path):
+        find_table(self, kind, path)
+
+
+def find_files(settings: EmbeddingSettings) -> dict[str, str]:
+  """Returns the files that the flags ask for, by kind."""
+  return shared_flags.find_data_files(settings, _ENDINGS)
+
+
+def choose_metric(settings: EmbeddingSettings) -> str:
+  """Returns the name of the score that decides which weights are best."""
+  known = _METRICS[settings.objective]
+  return shared_flags.choose_metric(settings.best_metric, known)
+
+
+def check_labels(settings: EmbeddingSettings) -> None:
+  """Refuses to do more with labels than to train, and to evaluate then."""
+  if settings.objective == "labels" and (
+    settings.do_predict or not settings.do_train
+  ):
+    raise ValueError(
+      "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
+      "run_classifier.py evaluates and predicts with the folder"
+    )
+
+
+def check_alone(settings: EmbeddingSettings) -> None:
+  """Refuses flags of pairs where only texts that are alone are read."""
+  of_pairs = "text_pair_column label_column id_column min_score max_score"
+  unread = sorted(settings.given.intersection(of_pairs.split()))
+  if (
+    unread
+    and settings.objective == "sentences"
+    and settings.data_kinds == ["train"]
+  ):
+    raise ValueError(
+      f"--{unread[0]}: to train, --objective=sentences takes texts alone; only "
+      "pairs to evaluate or to predict have it"
+    )
+
+
+def find_columns(
+  settings: EmbeddingSettings, kind: str
+) -> classification_tasks.Columns:
+  """Returns the columns of a file; without flags those of pairs are the first.
+
+  The third is the label unless columns have names or it has the ids.
+  """
+  text, pair = settings.text_column, settings.text_pair_column
+  label, ids = settings.label_column, settings.id_column
+  if settings.objective == "labels":
+    return classification_tasks.Columns(text, label=label)
+  if settings.objective == "sentences" and kind == "train":
+    return classification_tasks.Columns(text)
+  given = [column for column in (text, pair, ids) if column]
+  are_numbers = all(map(classification.INTEGER.fullmatch, given))
+  if kind != "predict" and are_numbers and ids != "2":
+    label = label or "2"
+  if kind != "predict":  # Only predictions repeat the ids.
+    ids = None
+  return classification_tasks.Columns(text or "0", pair or "1", label, ids)
+
+
+def find_table(
+  settings: EmbeddingSettings, kind: str, path: str
+) -> classification.Table:
+  """Returns the columns of a file; the objective says what they are."""
+  is_alone = kind == "train" and settings.objective == "sentences"
+  is_free = settings.objective == "pairs" or is_alone or kind == "predict"
+  table = classification_tasks.find_table(
+    path,
+    find_columns(settings, kind),
+    {"auto": None, "yes": True, "no": False}[settings.header],
+    label_required=not is_free,
+  )
+  if is_alone:  # Each is its own partner, with another dropout.
+    table = table._replace(text_pair=table.text, label=None)
+  return table
