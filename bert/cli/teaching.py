@@ -24,7 +24,7 @@ def find_teacher(settings: Any, data: Any) -> str | None:
   if not folder or not data.train:
     return None
   problem = data.model_settings["problem"]
-  if data.pooling or problem not in distillation.PROBLEMS:
+  if data.pooling or problem not in distillation.LOSSES:
     raise ValueError(
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
       "run_squad.py learn from one"

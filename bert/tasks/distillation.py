@@ -14,19 +14,55 @@ from bert.training import training_plan
 
 Features = training_input.Features
 FEATURE = "teacher_logits"  # Its S may be longer, by padding.
-PROBLEMS = {
-  "single_label",
-  "multi_label",
-  "regression",
-  "tagging",
-  "question_answering",
-}
 _NEVER = -1e9  # Far below any logit.
 
 
 def as_logits(outputs: Any) -> tf.Tensor:
   """Returns outputs as one tensor."""
   return tf.stack(outputs, -1) if isinstance(outputs, tuple) else outputs
+
+
+def _compare_classes(student, teacher, features):
+  targets = tf.nn.softmax(teacher)
+  losses = tf.nn.softmax_cross_entropy_with_logits(targets, student)
+  return losses, tf.ones_like(losses)
+
+
+def _compare_labels(student, teacher, features):
+  targets = tf.sigmoid(teacher)
+  losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, student)
+  losses = tf.reduce_mean(losses, -1)
+  return losses, tf.ones_like(losses)
+
+
+def _compare_numbers(student, teacher, features):
+  losses = tf.square(student - teacher)[:, 0]
+  return losses, tf.ones_like(losses)
+
+
+def _compare_tags(student, teacher, features):
+  losses, _ = _compare_classes(student, teacher, features)
+  return losses, tf.cast(features["label_mask"], tf.float32)
+
+
+def _compare_spans(student, teacher, features):
+  padding = 1.0 - tf.cast(features["input_mask"], tf.float32)[:, :, None]
+  student, teacher = (x + _NEVER * padding for x in (student, teacher))
+  targets = tf.nn.softmax(teacher, 1)
+  losses = tf.nn.softmax_cross_entropy_with_logits(targets, student, 1)
+  losses = tf.reduce_mean(losses, -1)
+  return losses, tf.ones_like(losses)
+
+
+# By the problem of a model: the losses of logits that were divided by the
+# temperature, and their weights.
+LOSSES = {
+  "single_label": _compare_classes,
+  "multi_label": _compare_labels,
+  "regression": _compare_numbers,
+  "tagging": _compare_tags,
+  "question_answering": _compare_spans,
+}
 
 
 def soft_loss(
@@ -38,28 +74,11 @@ def soft_loss(
   times the temperature squared, which keeps the size of the gradients.
   """
   teacher = features[FEATURE]
-  if problem in ("tagging", "question_answering"):
-    teacher = teacher[:, : tf.shape(student)[1]]
-  weights = tf.ones_like(teacher[..., 0])
-  if problem == "regression":
-    losses = tf.square(student - teacher)[:, 0]
-    return tf.reduce_sum(losses), tf.reduce_sum(weights)
-  student, teacher = student / temperature, teacher / temperature
-  if problem == "multi_label":
-    targets = tf.sigmoid(teacher)
-    losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, student)
-    losses = tf.reduce_mean(losses, -1)
-  elif problem == "question_answering":
-    mask = tf.cast(features["input_mask"], tf.float32)[:, :, None]
-    student, teacher = (x + _NEVER * (1.0 - mask) for x in (student, teacher))
-    targets, weights = tf.nn.softmax(teacher, 1), weights[:, 0]
-    losses = tf.nn.softmax_cross_entropy_with_logits(targets, student, 1)
-    losses = tf.reduce_mean(losses, -1)
-  else:
-    targets = tf.nn.softmax(teacher)
-    losses = tf.nn.softmax_cross_entropy_with_logits(targets, student)
-    if problem == "tagging":
-      weights = tf.cast(features["label_mask"], tf.float32)
+  if teacher.shape.rank == 3:
+    teacher = teacher[:, : tf.shape(student)[1]]  # Without further padding.
+  losses, weights = LOSSES[problem](
+    student / temperature, teacher / temperature, features
+  )
   total = tf.reduce_sum(losses * weights) * temperature**2
   return total, tf.reduce_sum(weights)
 
