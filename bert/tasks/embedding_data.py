@@ -193,7 +193,7 @@ def draw_pairs(
     suffix="",
     source={**texts.source, "partners": _PARTNERS, "seed": seed},
     read=draw,
-    limit=None,  # Of the texts, not of their pairs.
+    limit=None,  # It counts texts, not their pairs.
     numbers=None,
   )
 
