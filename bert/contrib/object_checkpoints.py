@@ -84,44 +84,25 @@ _FIRST_LAYERS = (
 def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   """Opens an object-based checkpoint: its weights, under Google's names."""
   prefix = weights.source
-  keys: dict[str, str] = {}  # By Google's names.
-  unread, unknown = [], []
-  for key, names in _list_names(weights):
-    google = next(filter(None, map(_match, names)), None)
-    if fitting.is_foreign_state(key):
-      unread.append(key)
-    elif google in keys:
-      raise ValueError(
-        f"{prefix}: {keys[google]!r:.200} and {key!r:.200} are both {google}: "
-        "two models are in it; save one"
-      )
-    elif google:
-      keys[google] = key
-    elif any(re.search(_LAYER, name) for name in names):
-      unknown.append(key)
-    else:
-      unread.append(key)
-  models.refuse_unknown(prefix, unknown)
-  for leaf in ("bias", "kernel"):
-    if _NEXT_POOLER + leaf in keys:
-      unread += filter(None, [keys.get(_POOLER + leaf)])
-      keys[_POOLER + leaf] = keys.pop(_NEXT_POOLER + leaf)
+  keys, unread = _match_keys(weights)
   unread += _name_head(keys, weights.shapes)
-  shapes = {name: weights.shapes[key] for name, key in keys.items()}
-  config = _infer_config(weights, shapes)
+  config = _infer_config(weights, keys)
   variables, expected = {}, models.variables(config)
   for name, key in keys.items():
-    load = functools.partial(weights.read, key)
-    variables[name] = models.StoredVariable(load, shapes[name])
+    load, shape = functools.partial(weights.read, key), weights.shapes[key]
+    stored = models.StoredVariable(load, shape)
     if name == "cls/seq_relationship/output_weights":
-      variables[name] = variables[name].transposed()
-    elif expected.get(name) in _without_heads(shapes[name]):
-      variables[name] = models.StoredVariable(load, expected[name])
+      stored = stored.transposed()
+    elif expected.get(name) in _without_heads(shape):
+      stored = stored._replace(shape=expected[name])
+    variables[name] = stored
+
   # The `do_lower_case` of an encoder, a truth value without a fixed name.
   scalars = [key for key in unread if weights.shapes[key] == ()]
   lower = [k for k in scalars if np.asarray(weights.read(k)).dtype == bool]
   casing = bool(np.all(weights.read(lower[0]))) if len(lower) == 1 else None
   unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
+
   folders, library = (os.path.dirname(prefix) or ".",), "Model Garden"
   parent = os.path.dirname(os.path.dirname(prefix)) or "."
   if files.exists(os.path.join(parent, "saved_model.pb")):
@@ -136,8 +117,41 @@ def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   )
 
 
-def _infer_config(weights, shapes) -> modeling.BertConfig:
+def _match_keys(
+  weights: checkpoints.Weights,
+) -> tuple[dict[str, str], list[str]]:
+  """Returns the keys by Google's names, and those that stay unread."""
+  keys: dict[str, str] = {}
+  unread, unknown = [], []
+  for key, names in _list_names(weights):
+    google = next(filter(None, map(_match, names)), None)
+    if fitting.is_foreign_state(key):
+      unread.append(key)
+    elif google in keys:
+      raise ValueError(
+        f"{weights.source}: {keys[google]!r:.200} and {key!r:.200} are both "
+        f"{google}: two models are in it; save one"
+      )
+    elif google:
+      keys[google] = key
+    elif any(re.search(_LAYER, name) for name in names):
+      unknown.append(key)
+    else:
+      unread.append(key)
+  models.refuse_unknown(weights.source, unknown)
+  # The pooler of the next sentence takes the place of the encoder's.
+  for leaf in ("bias", "kernel"):
+    if _NEXT_POOLER + leaf in keys:
+      unread += filter(None, [keys.get(_POOLER + leaf)])
+      keys[_POOLER + leaf] = keys.pop(_NEXT_POOLER + leaf)
+  return keys, unread
+
+
+def _infer_config(
+  weights: checkpoints.Weights, keys: dict[str, str]
+) -> modeling.BertConfig:
   """Infers a config from shapes; other fields have defaults."""
+  shapes = {name: weights.shapes[key] for name, key in keys.items()}
   query = shapes.get("bert/encoder/layer_0/attention/self/query/kernel", ())
   if len(query) != 3:
     raise ValueError(
