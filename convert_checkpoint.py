@@ -34,7 +34,7 @@ class ConversionSettings(typed_flags.Settings):
     path="checkpoint",
   )
   output: str = _flags(
-    None, "A folder to write; new or empty.", required=True, path="new_folder"
+    None, "A folder to write; new or empty.", required=True, path="empty_folder"
   )
   bert_config_file: str | None = _flags(
     None, "The config, if it is not beside --input.", path="file"
@@ -94,7 +94,7 @@ class ConversionSettings(typed_flags.Settings):
   )
 
   def check(self) -> None:
-    """Refuses two inputs, too, other layers, and an output that is there."""
+    """Refuses two inputs, too, and what cannot be layers."""
     if self.input and self.model:
       raise ValueError("--input and --model are the same: give one")
     if not all(map(str.isdecimal, self.layers)):
@@ -102,7 +102,6 @@ class ConversionSettings(typed_flags.Settings):
         f"--layers={','.join(self.layers)}: expected the numbers of layers, "
         "from 0, such as 0,2,4"
       )
-    model_folder.check_free("output", self.output)
     super().check()
 
 

@@ -54,7 +54,7 @@ class ExportSettings(shared_flags.StartSettings):
     None,
     "The folder to write; new or empty.",
     required=True,
-    path="new_folder",
+    path="empty_folder",
   )
   do_lower_case: bool = _flags(
     True, "With --init_checkpoint: whether the model is an uncased one."
@@ -141,7 +141,7 @@ class ExportSettings(shared_flags.StartSettings):
   )
 
   def check(self) -> None:
-    """Refuses what does not fit together, too, and a folder that is there."""
+    """Refuses what does not fit together, too."""
     pre_trained = self.model or self.init_checkpoint
     if bool(self.model_dir) == bool(pre_trained):
       raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
@@ -159,7 +159,6 @@ class ExportSettings(shared_flags.StartSettings):
       squad_settings.check_whole_words(self.vocab_file)
     for package in formats.FORMATS[self.format].packages:
       imports.load(package, f"--format={self.format}")
-    model_folder.check_free("export_dir", self.export_dir)
     super().check()
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bert import tokenization
 from bert.cli import shared_flags
 from bert.convert import tokenizer_files
-from bert.data import file_search, files, hub, progress, remote
+from bert.data import file_search, files, hub, progress
 from bert.vocabularies import vocabulary_table
 
 if TYPE_CHECKING:  # They load TensorFlow.
@@ -293,19 +293,6 @@ def initial_labels(settings: shared_flags.StartSettings) -> tuple[str, ...]:
   start = settings.start()
   # They may be of a head that is not read, such as DistilBERT's.
   return start.labels if "output_weights" in start.weights.shapes else ()
-
-
-def check_free(flag: str, path: str) -> None:
-  """Raises a ValueError if the folder to write is not empty, or a file."""
-  is_folder, list_folder = os.path.isdir, os.listdir
-  if remote.is_remote(path):
-    is_folder, list_folder = remote.gfile().isdir, remote.gfile().listdir
-  if files.exists(path) and not (is_folder(path) and not list_folder(path)):
-    raise ValueError(
-      f"--{flag}={path}: is there already; name a folder that is new or empty"
-    )
-  if os.path.ismount(path):  # The new folder takes its place at the end.
-    raise ValueError(f"--{flag}={path}: a mount point; name a folder in it")
 
 
 def check_vocabulary(path: str, config: "modeling.EncoderConfig") -> None:

@@ -28,7 +28,7 @@ class WordVectorSettings(shared_flags.StartSettings):
     path="file",
   )
   output: str = _flags(
-    None, "A folder to write; new or empty.", required=True, path="new_folder"
+    None, "A folder to write; new or empty.", required=True, path="empty_folder"
   )
   model: str | None = _flags(None, shared_flags.MODEL, path="model")
   bert_config_file: str | None = _flags(
@@ -44,11 +44,6 @@ class WordVectorSettings(shared_flags.StartSettings):
     True, "Whether to lower-case and strip accents: False for cased models."
   )
   seed: int = _flags(12345, "Decides the random weights.", least=0)
-
-  def check(self) -> None:
-    """Refuses an output that is there, too."""
-    model_folder.check_free("output", self.output)
-    super().check()
 
 
 if __name__ == "__main__":

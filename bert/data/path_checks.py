@@ -1,6 +1,7 @@
 """Whether what flags name can be read and written, before any work begins.
 
-Remote paths are left out: asking for them needs TensorFlow.
+Remote paths are left out, as asking for them needs TensorFlow; but not a folder
+that a program replaces.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ def check(flag: str, kind: str, value: str) -> None:
     kind: a key of `_FAULTS`, which says what the flag names.
     value: of the flag; may be a list, separated by commas, of several kinds.
   """
-  if not remote.is_remote(value):
+  if not remote.is_remote(value) or kind == "empty_folder":
     if fault := _FAULTS[kind](flag, value):
       raise ValueError(f"--{flag}={value}: {fault}")
 
@@ -81,6 +82,17 @@ def _of_new_folder(flag: str, path: str) -> str:
   return _find_obstacle(path)
 
 
+def _of_empty_folder(flag: str, path: str) -> str:
+  is_folder, list_folder = os.path.isdir, os.listdir
+  if remote.is_remote(path):
+    is_folder, list_folder = remote.gfile().isdir, remote.gfile().listdir
+  if files.exists(path) and not (is_folder(path) and not list_folder(path)):
+    return "is there already; name a folder that is new or empty"
+  if os.path.ismount(path):  # The new folder takes its place at the end.
+    return "a mount point; name a folder in it"
+  return "" if remote.is_remote(path) else _find_obstacle(path)
+
+
 def _find_obstacle(path: str) -> str:
   """Says why a path and its missing folders cannot be made; "" if they can."""
   if os.path.exists(path):
@@ -104,4 +116,5 @@ _FAULTS: dict[str, Callable[[str, str], str]] = {
   "model": _of_model,  # A folder, a checkpoint, or a name of the Hub.
   "new_files": _of_new_files,  # Names, separated by commas.
   "new_folder": _of_new_folder,  # New, or to be added to.
+  "empty_folder": _of_empty_folder,  # New or empty; it is replaced by another.
 }

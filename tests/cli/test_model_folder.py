@@ -440,13 +440,6 @@ def test_the_first_commands_make_a_model_that_others_take(tmp_path):
   assert "the [MASK] sat\n" in run("fill_mask", model=output, **flags)
 
 
-def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
-  model_folder.check_free("output", str(tmp_path))
-  monkeypatch.setattr("os.path.ismount", lambda path: True)
-  with pytest.raises(ValueError, match="a mount point; name a folder in it"):
-    model_folder.check_free("output", str(tmp_path))
-
-
 def test_a_folder_that_is_not_there_is_told(folder, monkeypatch):
   monkeypatch.chdir(folder.parent)
   with pytest.raises(ValueError, match="^--model=bert-base-uncased: no such "):

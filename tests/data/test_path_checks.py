@@ -1,0 +1,25 @@
+"""Whether flags name paths that can be used; more is in test_wrong_commands."""
+
+import pytest
+import tensorflow as tf
+
+from bert.data import path_checks
+
+
+def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
+  path_checks.check("output", "empty_folder", str(tmp_path))
+  monkeypatch.setattr("os.path.ismount", lambda path: True)
+  with pytest.raises(ValueError, match="a mount point; name a folder in it"):
+    path_checks.check("output", "empty_folder", str(tmp_path))
+
+
+def test_a_remote_folder_with_files_is_not_replaced():
+  folder = "ram://test_path_checks/out"
+  path_checks.check("output", "empty_folder", folder)
+  tf.io.gfile.makedirs(folder)
+  path_checks.check("output", "empty_folder", folder)
+  with tf.io.gfile.GFile(f"{folder}/file", "w") as file:
+    file.write("x")
+  message = f"^--output={folder}: is there already; name a folder that is new"
+  with pytest.raises(ValueError, match=message):
+    path_checks.check("output", "empty_folder", folder)
