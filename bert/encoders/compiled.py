@@ -63,7 +63,7 @@ def compile_island(
 
     return forward(*map(pad, arrays))[:size], gradient
 
-  return call
+  return call  # pyright: ignore  (The decorator changes what it returns.)
 
 
 def add_and_activate(
@@ -143,12 +143,14 @@ def dropout_matmul(
 
     return tf.matmul(tf.where(kept, x, 0), y), gradient
 
-  product = tf.cast(multiply(x, y), tf.float32) * (1.0 / (1.0 - rate))
-  return tf.cast(product, x.dtype)
+  product: Any = multiply(x, y)
+  return tf.cast(tf.cast(product, tf.float32) * (1.0 / (1.0 - rate)), x.dtype)
 
 
 class Dense(keras.layers.Dense):
   """A dense layer of rows, [R, M] to [R, N]; or of [B, S, M]."""
+
+  activation: Any  # Keras states no type for functions of tensors.
 
   def multiply(self, rows):
     """Returns the product, and the bias for the caller to add."""
@@ -168,7 +170,7 @@ class Dense(keras.layers.Dense):
       rows = tf.squeeze(tf.nn.bias_add(tf.expand_dims(product, 0), bias), 0)
     else:  # Keras adds by an operation that is not fused with the activation.
       rows = tf.nn.bias_add(product, bias)
-    rows = rows if self.activation is None else self.activation(rows)
+    rows = self.activation(rows) if self.activation else rows
     if inputs.shape.rank == 2:
       return rows
     return tf.reshape(rows, [*tf.unstack(tf.shape(inputs))[:-1], self.units])
@@ -176,6 +178,9 @@ class Dense(keras.layers.Dense):
 
 class LayerNorm(keras.layers.LayerNormalization):
   """A layer normalisation of fewer operations than Keras's."""
+
+  gamma: keras.Variable
+  beta: keras.Variable
 
   def call(self, x):
     x = tf.cast(x, tf.float32)
@@ -221,7 +226,8 @@ class ResidualOutput(Layer, modeling.ResidualOutput):
     tensors = map(tf.convert_to_tensor, (norm.gamma.value, norm.beta.value))
     arrays = [product, bias, added, *tensors]
     rate = 0.0 if seed is None else self.config.hidden_dropout_prob
-    arrays += [modeling.draw_kept(product, rate, seed)] if rate else []
+    if seed is not None and rate:
+      arrays.append(modeling.draw_kept(product, rate, seed))
     rows = compile_island(add_and_norm, rate, norm.epsilon)(*arrays)
     return tf.reshape(rows, tf.shape(residual))
 

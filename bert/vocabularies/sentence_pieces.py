@@ -6,6 +6,7 @@ the mark U+2581 begins a word.
 
 from collections.abc import Iterable
 import functools
+import importlib
 import io
 import itertools
 from typing import Any
@@ -171,8 +172,7 @@ class Tokenizer(tokenization.FullTokenizer):
 
   def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
     """Splits text into pieces and returns their places in it."""
-    from sentencepiece import sentencepiece_pb2
-
+    protos: Any = importlib.import_module("sentencepiece.sentencepiece_pb2")
     tokens = []
     for model, start, part, continues_run in self._parts(text):
       if not model:
@@ -184,7 +184,7 @@ class Tokenizer(tokenization.FullTokenizer):
       for place, char in enumerate(part, start):
         sources += [place] * len(self._lower(char).encode())
       content = model.Encode(self._lower(part), out_type="serialized_proto")
-      proto = sentencepiece_pb2.SentencePieceText.FromString(content)
+      proto = protos.SentencePieceText.FromString(content)
       for piece in proto.pieces:
         of_piece = sources[piece.begin : piece.end]
         inside = [i for i in of_piece if not text[i].isspace()]
