@@ -16,10 +16,8 @@ MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
 
 
-def make_feature_tagger(layers, mixed=False):
-  return feature_tagger.FeatureTaggerModel(
-    CONFIG, 4, "float32", layers, mixed, 6
-  )
+def make_feature_tagger(*layers):
+  return feature_tagger.FeatureTaggerModel(CONFIG, 4, "float32", layers, 6)
 
 
 def test_names_of_a_tagger():
@@ -35,8 +33,8 @@ def test_names_of_a_tagger():
   [
     lambda: heads.TaggerModel(CONFIG, 4),
     lambda: heads.TaggerModel(CONFIG, 4, "mixed_bfloat16"),
-    lambda: make_feature_tagger((-1, -2)),
-    lambda: make_feature_tagger((0, -1), True),
+    lambda: make_feature_tagger(-1, -2),
+    lambda: make_feature_tagger("mix", 0, -1),
   ],
 )
 def test_padding_does_not_change_what_is_tagged(make):
@@ -59,7 +57,7 @@ def test_padding_does_not_change_what_is_tagged(make):
     lambda: heads.ClassifierModel(CONFIG, 4),
     lambda: heads.TaggerModel(CONFIG, 4),
     lambda: heads.SpanModel(CONFIG),
-    lambda: make_feature_tagger((0, -1), True),
+    lambda: make_feature_tagger("mix", 0, -1),
   ],
 )
 def test_whatever_is_trained_has_a_gradient(model):

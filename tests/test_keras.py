@@ -71,7 +71,7 @@ MODELS = {
   "tagger": lambda: heads.TaggerModel(CONFIG, 2, dropout_rate=0.0),
   "span": lambda: heads.SpanModel(CONFIG),
   "features": lambda: feature_tagger.FeatureTaggerModel(
-    WITHOUT_DROPOUT, 2, layers=[-1], lstm_size=4
+    WITHOUT_DROPOUT, 2, feature_layers=[-1], lstm_size=4
   ),
 }
 
@@ -89,7 +89,7 @@ def test_dropout_of_heads_acts_in_training(name):
 
 def test_a_frozen_encoder_has_no_dropout():
   model = feature_tagger.FeatureTaggerModel(
-    CONFIG, 2, layers=[-1], lstm_size=4, dropout_rate=0.0
+    CONFIG, 2, feature_layers=[-1], lstm_size=4, dropout_rate=0.0
   )
   first, second = (model(IDS, MASK, 0 * IDS, training=True) for _ in range(2))
   np.testing.assert_array_equal(first, second)

@@ -17,11 +17,13 @@ class FeatureTaggerModel(heads.HeadModel):
   """A BiLSTM on a frozen BERT; called like a `TaggerModel`.
 
   Args:
+    config: of BERT.
     num_labels: L.
     dtype: of BERT; see `modeling.BertModel`. The rest is float32.
-    layers: their outputs are the input of the LSTMs, concatenated; 0 means the
-      embeddings and -1 the last layer.
-    mixed: whether they are summed by learned weights instead, see `ScalarMix`.
+    feature_layers: the numbers of the layers whose outputs are the input of the
+      LSTMs, concatenated; 0 means the embeddings and -1 the last layer. After
+      "mix" they are summed by learned weights instead, see `ScalarMix`; "mix"
+      alone stands for all of them.
     lstm_size: units of the LSTMs in each direction.
     dropout_rate: on the input of every LSTM and of the output.
   """
@@ -34,18 +36,24 @@ class FeatureTaggerModel(heads.HeadModel):
     config: modeling.EncoderConfig,
     num_labels: int,
     dtype: str | None = None,
-    layers: Sequence[int] = (-4, -3, -2, -1),
-    mixed: bool = False,
+    feature_layers: Sequence[str | int] = (-4, -3, -2, -1),
     lstm_size: int = 768,
     dropout_rate: float = 0.1,
   ):
     super().__init__(dtype="float32", name="feature_tagger")
-    self.layers_used, self.dropout_rate = layers, dropout_rate
-    self.lstm_size = lstm_size
+    self._settings = {
+      "num_labels": num_labels,
+      "feature_layers": list(feature_layers),
+      "lstm_size": lstm_size,
+      "dropout_rate": dropout_rate,
+    }
+    self.dropout_rate = dropout_rate
     self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.trainable = False
-    self.mix = ScalarMix(len(layers)) if mixed else None
-    size = config.hidden_size * (1 if mixed else len(layers))
+    self.layers_used = _read_layers(feature_layers, config.num_hidden_layers)
+    is_mixed, count = "mix" in feature_layers, len(self.layers_used)
+    self.mix = ScalarMix(count) if is_mixed else None
+    size = config.hidden_size * (1 if is_mixed else count)
     self.lstms = []
     for index in range(2):
       lstm = bilstm.BiLstm(
@@ -57,28 +65,12 @@ class FeatureTaggerModel(heads.HeadModel):
     self.output_weights, self.output_bias = heads.make_output(num_labels, size)
 
   def get_config(self):
-    own = {
-      "num_labels": self.output_bias.shape[0],
-      "layers": list(self.layers_used),
-      "mixed": self.mix is not None,
-      "lstm_size": self.lstm_size,
-      "dropout_rate": self.dropout_rate,
-    }
-    return super().get_config() | own
+    return super().get_config() | self._settings
 
   @classmethod
   def from_training(cls, config, num_labels, settings):
-    layers, mixed = read_feature_layers(
-      list(map(str, settings["feature_layers"])), config.num_hidden_layers
-    )
-    return cls(
-      config,
-      num_labels,
-      "float32",
-      layers=layers,
-      mixed=mixed,
-      lstm_size=settings["lstm_size"],
-    )
+    own = {name: settings[name] for name in cls.recorded}
+    return cls(config, num_labels, "float32", **own)
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
@@ -125,27 +117,16 @@ class ScalarMix(keras.layers.Layer):
     return self.scale.value * tf.add_n(terms)
 
 
-def read_feature_layers(
-  names: Sequence[str], num_layers: int
-) -> tuple[list[int], bool]:
-  """Reads the layers of a `FeatureTaggerModel`, and whether they are mixed.
-
-  They are the numbers of --feature_layers; "mix" before them says that they are
-  summed, and alone stands for all and the embeddings. A ValueError if the
-  encoder, of `num_layers`, has no such layer.
-  """
-  mixed = list(names[:1]) == ["mix"]
-  numbers = list(names[mixed:])
-  if mixed and not numbers:
-    return list(range(num_layers + 1)), True
-  try:
-    layers = [int(number) for number in numbers]
-  except ValueError:
-    layers = []
+def _read_layers(names: Sequence[str | int], num_layers: int) -> list[int]:
+  """Returns the layers that `feature_layers` names; a ValueError if none."""
+  if list(names) == ["mix"]:
+    return list(range(num_layers + 1))
   known = range(-num_layers - 1, num_layers + 1)
-  if not layers or not all(layer in known for layer in layers):
+  numbers = list(map(str, names))
+  numbers = numbers[1:] if numbers[:1] == ["mix"] else numbers
+  if not numbers or not set(numbers) <= set(map(str, known)):
     raise ValueError(
-      f"--feature_layers={','.join(names)}: expected mix, or numbers from "
-      f"{known[0]} to {known[-1]}, such as -2,-1 or mix,-2,-1"
+      f"--feature_layers={','.join(map(str, names))}: expected mix, or numbers "
+      f"from {known[0]} to {known[-1]}, such as -2,-1 or mix,-2,-1"
     )
-  return layers, mixed
+  return list(map(int, numbers))

@@ -48,11 +48,12 @@ def create_model(
   settings: FeatureTaggingSettings,
 ) -> feature_tagger.FeatureTaggerModel:
   """Makes the model, called like that of run_tagging.py."""
-  layers, mixed = feature_tagger.read_feature_layers(
-    settings.feature_layers, config.num_hidden_layers
-  )
   return feature_tagger.FeatureTaggerModel(
-    config, len(data.labels), dtype, layers, mixed, settings.lstm_size
+    config,
+    len(data.labels),
+    dtype,
+    settings.feature_layers,
+    settings.lstm_size,
   )
 
 

@@ -32,10 +32,7 @@ class VariantConfig(modeling.BertConfig):
     """Whether tokens see those after them."""
     return not self.causal_attention
 
-  @property
-  def has_lm_transform(self) -> bool:
-    """Whether a dense layer is between the encoder and the scores of words."""
-    return not self.causal_attention
+  has_lm_transform = is_bidirectional
 
   @property
   def pooler_input(self) -> str:

@@ -12,15 +12,13 @@ MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
 
 
-def make_feature_tagger(layers, mixed=False):
-  return feature_tagger.FeatureTaggerModel(
-    CONFIG, 4, "float32", layers, mixed, 6
-  )
+def make_feature_tagger(*layers):
+  return feature_tagger.FeatureTaggerModel(CONFIG, 4, "float32", layers, 6)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_names_of_a_feature_tagger(mixed):
-  model = make_feature_tagger((-1, -2), mixed)
+  model = make_feature_tagger(*["mix"][:mixed], -1, -2)
   names = {v.path: tuple(v.shape) for v in model.trainable_variables}
   size = 8 if mixed else 2 * 8
   expected = {"output_weights": (4, 12), "output_bias": (4,)}
@@ -38,32 +36,39 @@ def test_names_of_a_feature_tagger(mixed):
 
 
 def test_features_of_single_layers():
-  model = make_feature_tagger((0, -1), True)
+  model = make_feature_tagger("mix", 0, -1)
   output = model.bert(IDS, MASK, 0 * IDS, return_hidden_states=True)
   first, *_, last = output.hidden_states
   features = model.features(IDS, MASK, 0 * IDS)
   np.testing.assert_allclose(features, (first + last) / 2, rtol=1e-6)
-  model = make_feature_tagger((0,))
+  model = make_feature_tagger(0)
   assert model.features(IDS, MASK, 0 * IDS).shape == [2, 5, 8]
 
 
-def test_read_feature_layers():
-  read = feature_tagger.read_feature_layers
-  assert read(["-2", "3"], 3) == ([-2, 3], False)
-  assert read(["mix", "-4", "0"], 3) == ([-4, 0], True)
-  assert read(["mix"], 3) == ([0, 1, 2, 3], True)
+@pytest.mark.parametrize(
+  ("names", "layers"),
+  [
+    (["-2", "2"], [-2, 2]),
+    (["mix", "-3", "0"], [-3, 0]),
+    (["mix"], [0, 1, 2]),
+  ],
+)
+def test_layers_that_are_used(names, layers):
+  model = make_feature_tagger(*names)
+  assert list(model.layers_used) == layers
+  assert (model.mix is not None) == ("mix" in names)
 
 
 @pytest.mark.parametrize(
-  "names", [[], ["-5"], ["4"], ["last"], ["1", "mix"], ["mix", "mix"], [""]]
+  "names", [[], ["-4"], ["3"], ["last"], ["1", "mix"], ["mix", "mix"], [""]]
 )
-def test_read_feature_layers_that_there_are_not(names):
-  with pytest.raises(ValueError, match="expected mix, or numbers from -4 to 3"):
-    feature_tagger.read_feature_layers(names, 3)
+def test_layers_that_there_are_not(names):
+  with pytest.raises(ValueError, match="expected mix, or numbers from -3 to 2"):
+    make_feature_tagger(*names)
 
 
 def test_only_what_is_on_top_of_frozen_features_gets_a_gradient():
-  model = make_feature_tagger((0, -1), True)
+  model = make_feature_tagger("mix", 0, -1)
   with tf.GradientTape() as tape:
     loss = tf.reduce_sum(model(IDS, MASK, 0 * IDS, SEED) ** 2)
   values = [v.value for v in model.variables]

@@ -88,7 +88,7 @@ def read_json(path):
     heads.SpanModel,
     lambda config: heads.ClassifierModel(config, 3),
     lambda config: feature_tagger.FeatureTaggerModel(
-      config, 3, layers=[-1], lstm_size=4
+      config, 3, feature_layers=[-1], lstm_size=4
     ),
   ],
 )

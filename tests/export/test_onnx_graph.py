@@ -128,7 +128,7 @@ def test_configs(make_graph, open_session, fields):
 @pytest.mark.parametrize("encoder_type", ["text_cnn", "bilstm", ""])
 def test_no_graph_of_other_encoders_and_heads(make_graph, encoder_type):
   model = feature_tagger.FeatureTaggerModel(
-    make_config(), LABELS, layers=(-2, -1), lstm_size=8
+    make_config(), LABELS, feature_layers=(-2, -1), lstm_size=8
   )
   if encoder_type:
     config = encoder_table.make_config(SIZES | {"encoder_type": encoder_type})
