@@ -116,20 +116,14 @@ def make_vectors(
   return {"vectors": vectors}
 
 
-def read_layers(settings: VectorSettings, count: int) -> list[int]:
-  """Reads --layers of a model with so many layers."""
-  layers = settings.layer_numbers()
-  if not all(-count <= layer < count for layer in layers):
+def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
+  """Makes the model if it has the vectors that the flags ask for."""
+  count = config.num_hidden_layers
+  if not all(-count <= layer < count for layer in settings.layer_numbers()):
     raise ValueError(
       f"--layers={','.join(settings.layers)}: expected numbers from {-count} "
       f"to {count - 1}, separated by commas: the model has {count} layers"
     )
-  return layers
-
-
-def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
-  """Makes the model if it has the vectors that the flags ask for."""
-  read_layers(settings, config.num_hidden_layers)
   if settings.pooling == "cls" and not config.is_bidirectional:
     raise ValueError(
       "--pooling=cls: the first token of this model sees no other: use mean"
@@ -137,60 +131,64 @@ def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
   return encoder_table.make_encoder(config, dtype)
 
 
-class Extractor:
-  """The model of the flags with its weights, and the vectors to compute."""
+def extract(
+  settings: VectorSettings,
+  model: text_programs.TextModel,
+  encode: text_inputs.RowMaker,
+  lines: text_programs.Lines,
+  block_lines: int = 4096,
+  block_bytes: int = 1 << 28,
+) -> Iterator[vector_files.VectorRow]:
+  """Computes the vectors of lines, by blocks of so many lines and bytes.
 
-  def __init__(self, settings: VectorSettings):
-    make_model = functools.partial(make_encoder, settings)
-    self._model = text_programs.open_model(settings, make_model)
-    self.layers = read_layers(settings, self._model.config.num_hidden_layers)
-    tokenizer = self._model.tokenizer
-    self.encode = text_inputs.RowMaker(tokenizer, settings.max_seq_length)
-    self._prepare = functools.partial(
-      text_prompts.prepare,
-      prompt=text_prompts.find_prompt(
-        settings.prompts, settings.default_prompt_name, "--prompt_name"
-      ),
-      lower_case=settings.lower_case,
-    )
-    self._is_pooled = settings.pooling != "none"
-    predict = functools.partial(
+  Args:
+    settings: say which vectors.
+    model: computes them.
+    encode: makes inputs of texts.
+    lines: the texts.
+    block_lines: most lines that are in memory.
+    block_bytes: most bytes of their vectors.
+
+  Yields the vectors of each line.
+  """
+  is_pooled = settings.pooling != "none"
+  layers = settings.layer_numbers()
+  predict = model.make_predict(
+    functools.partial(
       make_vectors,
-      layers=self.layers,
+      layers=layers,
       pooling=settings.pooling,
       normalize=settings.normalize,
-    )
-    of_tokens = not self._is_pooled
-    self._predict = self._model.make_predict(predict, forward, of_tokens)
+    ),
+    forward,
+    of_tokens=not is_pooled,
+  )
+  prompt = text_prompts.find_prompt(
+    settings.prompts, settings.default_prompt_name, "--prompt_name"
+  )
 
-  def extract(
-    self,
-    lines: text_programs.Lines,
-    block_lines: int = 4096,
-    block_bytes: int = 1 << 28,
-  ) -> Iterator[vector_files.VectorRow]:
-    """Computes the vectors of lines, by blocks of so many lines and bytes."""
-    vector_bytes = 4 * len(self.layers) * self._model.config.hidden_size
+  def make_rows():
+    for line in lines:
+      text = text_prompts.prepare(line.text, prompt, settings.lower_case)
+      yield line.number, encode(text)
 
-    def size(item):
-      count = 1 if self._is_pooled else len(item[1]["input_ids"])
-      return vector_bytes * count
+  def size(item):
+    count = 1 if is_pooled else len(item[1]["input_ids"])
+    return 4 * len(layers) * model.config.hidden_size * count
 
-    rows = (
-      (line.number, self.encode(self._prepare(line.text))) for line in lines
-    )
-    blocks = text_inputs.split_into_blocks(rows, block_lines, size, block_bytes)
-    for block in blocks:
-      results = self._predict([row for _, row in block])
-      for (number, row), result in zip(block, results, strict=True):
-        ids = row["input_ids"]
-        tokens = self._model.tokenizer.convert_ids_to_tokens(ids)
-        yield vector_files.VectorRow(number, ids, tokens, result["vectors"])
-      lines.report()
+  for block in text_inputs.split_into_blocks(
+    make_rows(), block_lines, size, block_bytes
+  ):
+    results = predict([row for _, row in block])
+    for (number, row), result in zip(block, results, strict=True):
+      ids = row["input_ids"]
+      tokens = model.tokenizer.convert_ids_to_tokens(ids)
+      yield vector_files.VectorRow(number, ids, tokens, result["vectors"])
+    lines.report()
 
 
 def main(**blocks: int) -> None:
-  """Writes the vectors; `blocks` are passed to `Extractor.extract`."""
+  """Writes the vectors; `blocks` are passed to `extract`."""
   start = time.monotonic()
   settings = model_folder.find_files(VectorSettings.read())
   # The vectors of tokens are BERT's own.
@@ -199,14 +197,18 @@ def main(**blocks: int) -> None:
     settings = dataclasses.replace(settings, **stated)
   elif settings.prompt_name:
     raise ValueError("--prompt_name: --pooling=none makes no vectors of texts")
+
   lines = text_programs.Lines(settings)
-  extractor = Extractor(settings)
+  model = text_programs.open_model(
+    settings, functools.partial(make_encoder, settings)
+  )
+  encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
   with vector_files.open_writer(
-    settings.output_file, settings.output_format, extractor.layers
+    settings.output_file, settings.output_format, settings.layer_numbers()
   ) as write:
-    for line in extractor.extract(lines, **blocks):
-      write(line)
-  encode = extractor.encode
+    for row in extract(settings, model, encode, lines, **blocks):
+      write(row)
+
   summary = [
     f"wrote {settings.output_file}: {lines.count:,} lines, "
     f"{encode.tokens:,} tokens, {lines.speed()}"
@@ -216,14 +218,11 @@ def main(**blocks: int) -> None:
       f"{encode.truncated:,} line(s) truncated to "
       f"--max_seq_length={settings.max_seq_length} tokens"
     )
-  is_one = settings.pooling != "none" and len(settings.layers) == 1
-  command = text_programs.export_command(
-    settings,
-    "features",
-    pooling=settings.pooling if is_one else None,
-    layer=settings.layers[0] if is_one else None,
-    normalize="true" if is_one and settings.normalize else None,
-  )
+  flags = {}
+  if settings.pooling != "none" and len(settings.layers) == 1:
+    flags = {"pooling": settings.pooling, "layer": settings.layers[0]}
+    flags["normalize"] = "true" if settings.normalize else None
+  command = text_programs.export_command(settings, "features", **flags)
   program.print_end(start, *summary, command=command)
 
 

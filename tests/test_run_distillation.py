@@ -81,7 +81,7 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
     ({}, "teacher=", "missing --teacher; see --help"),
     ({}, "teacher_only=true", "it guesses no words to evaluate"),
     ({}, "teacher=nowhere", "nowhere"),
-    ({}, "masked", "--dynamic_masking=false, --teacher_only=false"),
+    ({}, "masked", "py makes others with --masks=false"),
   ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(

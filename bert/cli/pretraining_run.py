@@ -116,18 +116,9 @@ class Run(training_run.TrainingRun):
     if self.is_chief and is_cloze:
       data = self.data
       self.labels = loss_watch.sample_training(data.source, data.train_files)
-      self._add_guesses(self.labels, self.labels, "")
-
-  def _add_guesses(
-    self, known: loss_watch.Labels, asked: loss_watch.Labels, curves: str
-  ) -> dict[str, loss_watch.Guess]:
-    """Keeps what answers by frequency get, for the curves of such a prefix.
-
-    Returns them by the name of the score; see `loss_watch.guess`.
-    """
-    found = loss_watch.guess(known, asked, self.config.vocab_size)
-    self.guesses |= {curves + name: guess for name, guess in found.items()}
-    return found
+      self.guesses |= loss_watch.guess(
+        self.labels, self.labels, self.config.vocab_size
+      )
 
   def evaluate(self, step: int) -> dict[str, float]:
     """Scores a step, and describes the results in the report."""
@@ -143,8 +134,10 @@ class Run(training_run.TrainingRun):
     self.scores[step] = scores
     guesses = {}
     if self.labels:
-      asked = loss_watch.count(rows)
-      guesses = self._add_guesses(self.labels, asked, "eval/")
+      guesses = loss_watch.guess(
+        self.labels, loss_watch.count(rows), self.config.vocab_size
+      )
+      self.guesses |= {f"eval/{name}": g for name, g in guesses.items()}
     self.add_section(
       "Evaluation",
       pretraining_data.describe,
@@ -168,10 +161,10 @@ class Run(training_run.TrainingRun):
     """
     settings, num_steps = self.settings, self.settings.num_train_steps
     watch = None
-    if self.labels:
-      watch = loss_watch.watch(
-        self.labels, settings.learning_rate, settings.num_warmup_steps
-      )
+    if self.labels and settings.learning_rate:
+      watch = loss_watch.LossWatch(self.labels.words, settings.num_warmup_steps)
+    elif self.labels:
+      print("warning: --learning_rate=0 changes no weight")
     number = self.data.count_at_once()
     if number and self.is_chief:
       steps = num_steps - (self.phase.first_step if self.phase else 0)

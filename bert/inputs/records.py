@@ -351,8 +351,9 @@ def read_records(path: str) -> Iterator[bytes]:
 # What run_pretraining.py reads records with a feature by, and those without it.
 _FLAGS_BY_FEATURE = {
   "masked_lm_ids": (
-    "--dynamic_masking=false, --teacher_only=false",
-    "--dynamic_masking=true or --teacher_only=true",
+    "--dynamic_masking=false; create_pretraining_data.py makes others with "
+    "--masks=false",
+    "--dynamic_masking=true",
   ),
   "next_sentence_labels": ("--next_sentence=true", "--next_sentence=false"),
 }

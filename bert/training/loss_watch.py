@@ -147,16 +147,3 @@ def sample_training(
     f"{entropy(words):.4g} nats, the most frequent {most:.1%}"
   )
   return labels
-
-
-def watch(
-  labels: Labels, learning_rate: float, num_warmup_steps: int
-) -> LossWatch | None:
-  """Returns what compares losses with the entropy of the words to guess.
-
-  None with a learning rate of 0, of which a line warns.
-  """
-  if learning_rate:
-    return LossWatch(labels.words, num_warmup_steps)
-  print("warning: --learning_rate=0 changes no weight")
-  return None
