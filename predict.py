@@ -105,15 +105,9 @@ class PredictSettings(typed_flags.Settings):
   batch_wait_ms: int = _server(3, "How long a batch waits for more.", least=0)
 
   def source(self) -> request_lines.Source:
-    """Returns where the texts are."""
-    return request_lines.Source(
-      self.input_file,
-      self.text,
-      self.input_format,
-      self.text_column,
-      self.text_pair_column,
-      self.header,
-    )
+    """Returns where the texts are; each of its fields is a flag."""
+    names = request_lines.Source._fields
+    return request_lines.Source(**{name: getattr(self, name) for name in names})
 
   def check(self) -> None:
     """Refuses what excludes each other, too."""

@@ -169,10 +169,10 @@ from bert import predict
 from bert.serving import request_lines
 card = types.SimpleNamespace(training={})
 kind = types.SimpleNamespace(
-  inputs=["text"], encode=lambda request: request, card=card
+  is_required={"text": True}, encode=lambda request: request, card=card
 )
-settings = predict.PredictSettings(input_format="lines")
-for window in predict.read_ahead(request_lines.read(settings, kind)):
+source = request_lines.Source("-", input_format="lines")
+for window in predict.read_ahead(request_lines.read(source, kind)):
   sys.exit(7)
 """
 

@@ -68,33 +68,33 @@ class AnswerMaker(abc.ABC):
       vocab_file, card.do_lower_case
     )
     # The names of a request's texts, and whether they are required.
-    self.inputs = {name: name != self.optional for name in card.inputs}
+    self.is_required = {name: name != self.optional for name in card.inputs}
 
   def encode(self, request: Any) -> Encoded:
     """Encodes a request; a ValueError says what it lacks, or has too much.
 
-    It holds texts by the names of `inputs`, and maybe other names, or is a
+    It holds texts by the names of `is_required`, and maybe other names, or is a
     tuple in their order.
     """
     names = ", ".join(
       name if required else f"{name} (optional)"
-      for name, required in self.inputs.items()
+      for name, required in self.is_required.items()
     )
     if isinstance(request, tuple):
-      if len(request) > len(self.inputs):
+      if len(request) > len(self.is_required):
         raise ValueError(f"{len(request)} texts; the model takes {names}")
-      request = dict(zip(self.inputs, request, strict=False))
+      request = dict(zip(self.is_required, request, strict=False))
     if not isinstance(request, dict):
       raise ValueError(f"expected a JSON object with {names}")
-    missing = [name for name in self.inputs if request.get(name) is None]
-    for name in request.keys() - self.inputs.keys():
+    missing = [name for name in self.is_required if request.get(name) is None]
+    for name in request.keys() - self.is_required.keys():
       near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
       if name in _NAMES or near:
         # Half a surrogate pair could not be written.
         name = str(name).encode(errors="backslashreplace").decode()
         raise ValueError(f"{name} is not read; the model takes {names}")
     texts = {}
-    for name, required in self.inputs.items():
+    for name, required in self.is_required.items():
       value = request.get(name)
       if value is None and not required:
         value = ""

@@ -208,7 +208,7 @@ def _make_probes(
 ) -> list[dict[str, np.ndarray]]:
   rows = []
   for text in _PROBES:
-    texts = {name: text for name in maker.inputs}
+    texts = {name: text for name in maker.is_required}
     texts |= {n: [text, "No."] for n in texts if n == answer_maker.CHOICES}
     rows += maker.encode(texts).rows[:1]
   return [_pad([row], len(row.input_ids)) for row in rows]

@@ -271,7 +271,7 @@ class Application:
     if path in actions:
       return actions[path]
     if path in self._actions["POST"]:
-      inputs = self._model.maker.inputs
+      inputs = self._model.maker.is_required
       texts = {n: ["..."] * 2 if n == "choices" else "..." for n in inputs}
       message = f"{path} takes POST with JSON, such as {json.dumps(texts)}"
       raise _RefusedError(405, message)
@@ -281,7 +281,7 @@ class Application:
     raise _RefusedError(404, f"nothing here{known}")
 
   def _describe(self) -> dict[str, Any]:
-    card, inputs = self._model.card, self._model.maker.inputs.items()
+    card, inputs = self._model.card, self._model.maker.is_required.items()
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     quantized = card.quantization.get("dtype", "")
     return {

@@ -4,7 +4,7 @@ A line that cannot be answered does not end the stream: it holds an error. Only
 CSV ends at a fault, for what is after a wrong quote is not known.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 import itertools
 import json
 import os
@@ -17,6 +17,7 @@ from bert.tasks import multiple_choice
 _CHOICES = answer_maker.CHOICES
 _TABLES = ("tsv", "csv")
 FORMATS = ("lines", *_TABLES, "jsonl")
+_ENDINGS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
 # The columns of texts in the headers of GLUE's files.
 _HEADERS = (
   ("sentence1", "sentence2"),
@@ -38,6 +39,16 @@ class Source(NamedTuple):
   header: str = "auto"
 
 
+class _Row(NamedTuple):
+  number: int  # That of the line, from 1.
+  content: Any  # Its text, or its cells.
+  fault: str = ""  # What is wrong with it.
+
+
+# The columns of the inputs, None for one without; or None: all are in order.
+_Places = Sequence[int | None] | None
+
+
 class RequestLine(NamedTuple):
   """A line of the input."""
 
@@ -51,30 +62,21 @@ def check(source: Source, card: export_card.Card) -> None:
 
   Unlike `read`, it needs no model. The standard input is not looked at.
   """
-  format, path = _choose_format(source, card), source.input_file
-  if format in _TABLES and not source.text and os.path.isfile(path):
-    for _, row, fault in itertools.islice(_read_rows((), path, format), 1):
-      if not fault:
-        _find_places(row, source, format, card)
+  format = _choose_format(source, card)
+  if _may_have_header(source, format) and os.path.isfile(source.input_file):
+    _skip_header(_read_rows(source, format), source, format, card)
 
 
 def read(
   source: Source, maker: answer_maker.AnswerMaker
 ) -> Iterator[RequestLine]:
   """Yields the lines of predict.py's input; a ValueError names a bad column."""
-  names, format = list(maker.inputs), _choose_format(source, maker.card)
-  places: Sequence[int | None] | None = None
-  is_first, index = format in _TABLES and not source.text, 0
-  rows = _read_rows(source.text, source.input_file, format)
-  for number, row, fault in rows:
-    if is_first and not fault:
-      places, is_header = _find_places(row, source, format, maker.card)
-      if is_header:
-        is_first = False
-        continue
-    is_first = False
-    shown = {"index": index}
-    index += 1
+  names, format = list(maker.is_required), _choose_format(source, maker.card)
+  rows, places = _read_rows(source, format), None
+  if _may_have_header(source, format):
+    rows, places = _skip_header(rows, source, format, maker.card)
+  for index, (number, row, fault) in enumerate(rows):
+    shown: dict[str, Any] = {"index": index}
     try:
       if fault:
         raise ValueError(fault)
@@ -106,80 +108,104 @@ def _choose_format(source: Source, card: export_card.Card) -> str:
   return format
 
 
+def _guess_format(path: str, names: Sequence[str]) -> str:
+  name = path.lower().removesuffix(".gz").removesuffix(".xz")
+  ending = os.path.splitext(name)[1]
+  if ending == ".ft":  # fastText's.
+    raise ValueError(
+      f"{path}: {ending} is not read: pass .tsv, .csv or .jsonl, or "
+      "--input_format"
+    )
+  return _ENDINGS.get(ending) or ("tsv" if len(names) > 1 else "lines")
+
+
+def _read_rows(source: Source, format: str) -> Iterator[_Row]:
+  """Yields the lines of the input; a ValueError names a fault of CSV."""
+  lines = _decode_lines(source, removes_returns=format in ("lines", "tsv"))
+  if format == "csv":
+    path = source.input_file
+    for place, cells in tables.parse_csv(path, _refuse_faults(path, lines)):
+      yield _Row(int(place.rpartition(":")[2]), cells)
+  elif format == "tsv":
+    for row in lines:
+      yield row if row.fault else row._replace(content=row.content.split("\t"))
+  else:
+    yield from lines
+
+
+def _decode_lines(source: Source, removes_returns: bool) -> Iterator[_Row]:
+  for number, line in enumerate(_raw_lines(source), 1):
+    try:
+      text = decode(line).removesuffix("\n")
+    except ValueError as error:
+      yield _Row(number, None, str(error))
+      continue
+    if number == 1 and not source.text:
+      text = text.removeprefix("\ufeff")
+    if removes_returns:  # As `files.read_lines` does.
+      text = text.replace("\r", "")
+    yield _Row(number, text)
+
+
+def _refuse_faults(path: str, lines: Iterator[_Row]) -> Iterator[str]:
+  for number, text, fault in lines:
+    if fault:
+      raise ValueError(f"{path}:{number}: {fault}")
+    yield text
+
+
+def _raw_lines(source: Source) -> Iterator[bytes]:
+  if source.text:
+    # Invalid UTF-8 on the command line is in surrogates.
+    yield from (text.encode("utf-8", "surrogateescape") for text in source.text)
+  elif source.input_file != files.STANDARD_INPUT:
+    yield from files.read_raw_lines(source.input_file)
+  else:
+    # A thread reads it, and Python aborts if one holds sys.stdin at its end.
+    with open(0, "rb", closefd=False) as stream:
+      yield from stream
+
+
+def _may_have_header(source: Source, format: str) -> bool:
+  return format in _TABLES and not source.text
+
+
+def _skip_header(
+  rows: Iterator[_Row], source: Source, format: str, card: export_card.Card
+) -> tuple[Iterator[_Row], _Places]:
+  """Returns the rows without a header, and the places of the inputs."""
+  first, places, is_header = next(rows, None), None, False
+  if first is None:
+    return rows, None
+  if not first.fault:
+    places, is_header = _find_places(first.content, source, format, card)
+  return rows if is_header else itertools.chain([first], rows), places
+
+
 def _find_places(
   row: list[str], source: Source, format: str, card: export_card.Card
-) -> tuple[Sequence[int | None] | None, bool]:
-  """Finds the inputs in the first row of a table, and if it is a header."""
-  names, path = list(card.inputs), source.input_file
+) -> tuple[_Places, bool]:
+  """Finds the inputs in the first row of a table, and if it is a header.
+
+  They are in the columns of the flags, else in those of the training if the row
+  has them, else in those of the inputs' names; without any, None: in all.
+  """
+  names, path, header = list(card.inputs), source.input_file, source.header
   if _CHOICES in names:
     found = _find_choices(row)
     return found, found is not None
-  columns = source.text_column, source.text_pair_column
-  columns = list(filter(None, columns))
-  trained = card.training.get("columns") or {}
-  places, is_header = _find_columns(
-    row, columns, source.header, names, path, trained
-  )
-  if format == "csv" and not places and len(row) > len(names):
-    raise ValueError(
-      f"{path}: {len(row)} columns; pass --text_column, a name or a number "
-      f"from 0; the first row is: {messages.list_names(row)}"
-    )
-  return places, is_header
-
-
-def _read_rows(
-  texts: Sequence[str], path: str, format: str
-) -> Iterator[tuple[int, Any, str]]:
-  """Yields the number of each line, its text or cells, and what is wrong."""
-  if format == "csv":
-    for location, cells in tables.parse_csv(path, _decode_all(texts, path)):
-      yield int(location.rpartition(":")[2]), cells, ""
-    return
-  for number, line in enumerate(_raw_lines(texts, path), 1):
-    try:
-      text = decode(line).removesuffix("\n")
-    except ValueError as error:
-      yield number, None, str(error)
-      continue
-    if number == 1 and not texts:
-      text = text.removeprefix("\ufeff")
-    if format != "jsonl":
-      text = text.replace("\r", "")  # As `files.read_lines` does.
-    yield number, text.split("\t") if format == "tsv" else text, ""
-
-
-def _decode_all(texts: Sequence[str], path: str) -> Iterator[str]:
-  for number, line in enumerate(_raw_lines(texts, path), 1):
-    try:
-      text = decode(line).removesuffix("\n")
-    except ValueError as error:
-      raise ValueError(f"{path}:{number}: {error}") from None
-    yield text.removeprefix("\ufeff") if number == 1 else text
-
-
-def _find_columns(
-  cells: Sequence[str],
-  given: Sequence[str],
-  header: str,
-  names: Sequence[str],
-  path: str,
-  trained: Mapping[str, Any],
-) -> tuple[Sequence[int | None] | None, bool]:
-  """Finds the inputs in the first row of a table.
-
-  They are the columns of the flags, else those of the training if the row has
-  them, else those of the inputs' names. Returns their places, None for all, and
-  whether the row is a header.
-  """
+  given = [x for x in (source.text_column, source.text_pair_column) if x]
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
   if given and all(column.isdecimal() for column in given):
     return list(map(int, given)), header == "yes"
-  cells = [cell.strip() for cell in cells]
+
+  # By name.
+  cells, trained = [cell.strip() for cell in row], card.training.get("columns")
+  trained = trained or {}
   of_training = [trained.get(name) for name in names]
   for known in [given] if given else [of_training, names, *_HEADERS]:
-    known = known[: len(names)]
+    known = known[: len(names)]  # A model of one text takes the first of two.
     is_there = len(known) == len(names) and set(known) <= set(cells)
     if is_there and header != "no":
       return list(map(cells.index, known)), True
@@ -188,15 +214,21 @@ def _find_columns(
       f"{path}: no header with {' and '.join(given)}; the first row is: "
       f"{', '.join(cells)[:200]}"
     )
-  is_header = header == "yes" or (header == "auto" and trained.get("header"))
-  # Numbers are of a file with the columns of the training's, such as a label.
+
+  # By number: the file has the columns of the training's, such as a label.
   are_numbers = all(type(column) is int for column in of_training)
   if are_numbers and len(names) < len(cells) == trained.get("count"):
-    return of_training, bool(is_header)
+    has_header = header == "auto" and trained.get("header")
+    return of_training, bool(has_header) or header == "yes"
+  if format == "csv" and len(row) > len(names):
+    raise ValueError(
+      f"{path}: {len(row)} columns; pass --text_column, a name or a number "
+      f"from 0; the first row is: {messages.list_names(row)}"
+    )
   return None, header == "yes"
 
 
-def _find_choices(cells: Sequence[str]) -> list[int | None] | None:
+def _find_choices(cells: Sequence[str]) -> _Places:
   """Finds the inputs in a header that is SWAG's; None if it is not."""
   names = [cell.strip() for cell in cells]
   endings = multiple_choice.find_endings(names)
@@ -212,33 +244,6 @@ def _choose_cells(cells: list[str], places: Sequence[int | None]) -> list[str]:
   if len(cells) < needed:
     raise ValueError(f"{len(cells)} columns, expected {needed}")
   return ["" if place is None else cells[place] for place in places]
-
-
-def _guess_format(path: str, names: Sequence[str]) -> str:
-  name = path.lower().removesuffix(".gz").removesuffix(".xz")
-  ending = os.path.splitext(name)[1]
-  if ending == ".ft":  # fastText's.
-    raise ValueError(
-      f"{path}: {ending} is not read: pass .tsv, .csv or .jsonl, or "
-      "--input_format"
-    )
-  if ending in (".tsv", ".csv", ".jsonl"):
-    return ending[1:]
-  if ending == ".json":
-    return "jsonl"
-  return "tsv" if len(names) > 1 else "lines"
-
-
-def _raw_lines(texts, path) -> Iterator[bytes]:
-  if texts:
-    # Invalid UTF-8 on the command line is in surrogates.
-    yield from (text.encode("utf-8", "surrogateescape") for text in texts)
-  elif path != files.STANDARD_INPUT:
-    yield from files.read_raw_lines(path)
-  else:
-    # A thread reads it, and Python aborts if one holds sys.stdin at its end.
-    with open(0, "rb", closefd=False) as source:
-      yield from source
 
 
 def decode(line: bytes) -> str:

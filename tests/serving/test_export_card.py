@@ -98,7 +98,7 @@ def test_another_vocabulary(tmp_path, good):
 
   path = tmp_path / "vocab.txt"
   good["hashes"] = {"vocab.txt": hashlib.sha256(path.read_bytes()).hexdigest()}
-  assert load(good).maker.inputs == {"text": True}
+  assert load(good).maker.is_required == {"text": True}
   path.write_text(path.read_text().replace("good\ngreat", "great\ngood"))
   with pytest.raises(ValueError, match="vocab.txt: not the file that export.j"):
     load(good)
