@@ -13,7 +13,8 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-collect_ignore = ["helpers", "fixtures"]  # They have no examples to run.
+# They have no examples to run.
+collect_ignore = ["helpers", "fixtures", "new_task"]
 # It would send the stack of a crash to where a test's output goes, unseen.
 absl.app.faulthandler = None
 
