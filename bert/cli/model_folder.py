@@ -8,7 +8,6 @@ or a model of another library. All others see a
   weights = settings.start().weights
 """
 
-from collections.abc import Iterable
 import dataclasses
 import functools
 import os
@@ -187,11 +186,6 @@ def _find_vocab_file(folder: str) -> str:
         "--output=...` writes one vocabulary of all"
       )
   return found
-
-
-def find_vocabulary(folders: Iterable[str]) -> str | None:
-  """Returns the vocabulary in a model's folders, if there is one."""
-  return tokenizer_files.find_vocabulary(folders)
 
 
 def find_weights(folder: str) -> str:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert import heads, modeling
 from bert.cli import model_folder
 from bert.contrib import distillation_settings, relations
+from bert.convert import tokenizer_files
 from bert.data import hub
 from bert.inputs import records
 from bert.training import memory, same_run, training_plan
@@ -145,7 +146,7 @@ def load(
 def _check_vocabulary(vocab_file: str | None, path: str, folder: Any) -> None:
   """Refuses a teacher that cuts texts otherwise: tokens are compared."""
   # A folder of transformers 5 has its vocabulary in tokenizer.json alone.
-  theirs = folder.vocab_file or model_folder.find_vocabulary(folder.folders)
+  theirs = folder.vocab_file or tokenizer_files.find_vocabulary(folder.folders)
   vocabularies = [
     name and vocabulary_table.make_tokenizer(name).vocab
     for name in (vocab_file, theirs)

@@ -172,7 +172,11 @@ def _read_template(step: Any) -> list[str] | str:
 
 
 def read_tokens(path: str) -> list[str]:
-  """Reads a vocab.txt, one token a line; a ValueError if it is empty."""
+  """Reads a vocab.txt, one token a line; a ValueError if it is empty.
+
+  Unlike `tokenization.load_vocab` it keeps spaces and equal lines, as the
+  tokens are written again.
+  """
   tokens = list(files.read_lines(path))
   if not any(tokens):
     raise ValueError(f"{path}: empty; expected one token a line")

@@ -38,7 +38,7 @@ _CACHED = r".*/models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})(?:/$)?"
 
 
 def name_of(path: str) -> str:
-  """Returns a path, if it is in the cache with owner/name@commit for that."""
+  """Returns a path; owner/name@commit replaces the Hub's cache in it."""
   return re.sub(_CACHED, r"\1/\2@\3", path)
 
 
@@ -59,7 +59,8 @@ def find(path: str, flag: str = "") -> str:
   imports.load("huggingface_hub", f"{path}, which is no folder here")
   import httpx2  # The client's own client; slow.
 
-  logging.getLogger("httpx2").setLevel(logging.WARNING)  # Else absl shows it.
+  # absl would show what it logs.
+  logging.getLogger("httpx2").setLevel(logging.WARNING)
   try:
     return _fetch(*match.groups())
   # The client asserts that an answer names the commit of a revision.

@@ -75,7 +75,8 @@ def find_checkpoint(path: str) -> str:
   """Finds the checkpoint that a path means; a ValueError without one.
 
   A path is a prefix, one of its files, an unpacked release, or the output of a
-  training, whose newest checkpoint that is not damaged counts.
+  training, whose newest checkpoint that is not damaged counts: it is read whole
+  if there are older ones to fall back to.
   """
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
   if _exists(prefix):
@@ -387,10 +388,10 @@ def write(
 
   The index gets its final name last: without it, a checkpoint does not exist.
   Then the `checkpoint` file is rewritten, and all but the newest `keep` are
-  deleted, if that is not 0. Those of later steps do not count: only if they are
-  damaged is an earlier one saved. Without a step, `bert_model.ckpt` is written,
-  as in a release. A ValueError says that it cannot be written; older ones are
-  untouched.
+  deleted, if that is not 0. Later steps are not among them: a run saves an
+  earlier step only after it has found the later ones damaged. Without a step,
+  `bert_model.ckpt` is written, as in a release. A ValueError says that it
+  cannot be written; older ones are untouched.
   """
   prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
   if step is not None:
@@ -437,8 +438,8 @@ def _write_files(
 def remove_temporary_files(folder: str) -> None:
   """Deletes what an interrupted `save` left behind."""
   names = list_folder(folder)
-  # Remove the data file first: the temporary index marks the checkpoint as
-  # never completed.
+  # The data file is removed first, as its name sorts before: the temporary
+  # index marks the checkpoint as never completed.
   for name in sorted(names):
     path = tf.io.gfile.join(folder, name)
     # Data without an index: killed between two renames, or two deletions.

@@ -72,7 +72,7 @@ def is_training_state(name: str, names: Container[str] = ()) -> bool:
 
 
 def is_foreign_state(name: str) -> bool:
-  """Returns the same of a variable of another library."""
+  """Returns whether a variable is state of a training at Google or Keras."""
   return is_training_state(name) or bool(_KERAS_STATE.search(name))
 
 
