@@ -46,6 +46,10 @@ class Source(NamedTuple):
     last = self.token_column + 1 if self.tag_column < 0 else self.tag_column
     return 1 + max(self.token_column, last if self.is_tagged else 0)
 
+  def skips(self, text: str) -> bool:
+    """Returns whether a line has no word, where words are not in front."""
+    return self.token_column > 0 and _NO_WORD.match(text) is not None
+
 
 class Sentence(NamedTuple):
   """The words of a sentence, with their tags where they are known."""
@@ -71,7 +75,11 @@ class _Line(NamedTuple):
   text: str
   cells: list[str]  # Empty unless there is a word.
   is_comment: bool
-  is_document: bool
+
+  @property
+  def is_document(self) -> bool:
+    """Whether it begins a document."""
+    return self.text.startswith(_DOCUMENT)
 
 
 # Reading.
@@ -171,15 +179,14 @@ def _read_lines(source: Source) -> Iterator[_Line]:
   """Yields the lines of a file; those of words have all columns."""
   shape = _find_shape(source)
   for number, text in _read_text(source.path):
-    is_document, cells = text.startswith(_DOCUMENT), _split_columns(text)
+    cells = _split_columns(source, text)
     is_comment = text.startswith("#") and _shape(text, cells) != shape
-    if source.token_column > 0:
-      is_comment = _NO_WORD.match(text) is not None
-    if is_document or is_comment:
-      cells = []
+    if is_comment or source.skips(text):
+      yield _Line(number, text, [], is_comment=True)
+      continue
     if cells:
       _check_cells(source, f"{source.path}:{number}", cells, shape[1])
-    yield _Line(number, text, cells, is_comment, is_document)
+    yield _Line(number, text, cells, is_comment=False)
 
 
 def _read_text(path: str) -> Iterator[tuple[int, str]]:
@@ -202,12 +209,9 @@ def _find_shape(source: Source) -> tuple[bool, int]:
   """
   found = None
   for _, text in _read_text(source.path):
-    cells = [] if text.startswith(_DOCUMENT) else _split_columns(text)
-    if source.token_column > 0 and _NO_WORD.match(text):
-      cells = []
-    if cells and not text.startswith("#"):
-      return _shape(text, cells)
-    if cells:
+    if cells := _split_columns(source, text):
+      if not text.startswith("#"):
+        return _shape(text, cells)
       found = found or _shape(text, cells)
   return found or (False, 0)
 
@@ -216,8 +220,10 @@ def _shape(text: str, cells: list[str]) -> tuple[bool, int]:
   return "\t" in text, len(cells)
 
 
-def _split_columns(text: str) -> list[str]:
-  if not text.strip(" \t"):
+def _split_columns(source: Source, text: str) -> list[str]:
+  """Returns the columns of a line; none if it can hold no word."""
+  is_empty = not text.strip(" \t")
+  if is_empty or text.startswith(_DOCUMENT) or source.skips(text):
     return []
   # Any other kind of space may be a word, such as the Chinese one.
   return text.split("\t") if "\t" in text else _SPACES.split(text.strip(" "))
@@ -368,17 +374,24 @@ def make_features(
     ]
     lengths = list(map(len, words))
     for number, window in packing.fit_windows(lengths, bounds, room):
-      ids, labels_row, mask = [cls_id], [0], [0]
-      for place in range(window.start, window.end):
-        is_labelled = window.first <= place < window.last
-        rest = [0] * (len(words[place]) - 1)
-        ids += words[place]
-        labels_row += [label_ids[place] if is_labelled else 0, *rest]
-        mask += [int(is_labelled), *rest]
+      row = _make_row(words, label_ids, window)
+      ids, row_labels, mask = map(list, zip(*row, strict=True))
       yield Feature(
-        [*ids, sep_id], [*labels_row, 0], [*mask, 0], index + number
+        [cls_id, *ids, sep_id],
+        [0, *row_labels, 0],
+        [0, *mask, 0],
+        index + number,
       )
     index += len(text)
+
+
+def _make_row(words, label_ids, window) -> Iterator[tuple[int, int, int]]:
+  """Yields the id of each token of a window, its label and its mask."""
+  for place in range(window.start, window.end):
+    is_labelled = window.first <= place < window.last
+    first, *rest = words[place]
+    yield first, label_ids[place] if is_labelled else 0, int(is_labelled)
+    yield from ((token, 0, 0) for token in rest)
 
 
 def split_words(
