@@ -33,7 +33,7 @@ def train(
   plan: training_plan.TrainingPlan,
   evaluate: Callable[[int], Mapping[str, float]] | None = None,
   history: model_selection.History | None = None,
-  draws: np.ndarray | None = None,
+  task_of_step: np.ndarray | None = None,
 ) -> tuple[int, int | None]:
   """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
 
@@ -51,17 +51,19 @@ def train(
     evaluate: scores a step, every `plan.eval_every_steps` and last.
     history: keeps the scores and the best weights, and may end training early.
       Steps are then saved before they are evaluated.
-    draws: int [steps], the number of the task that makes each update, or all 0.
+    task_of_step: int [steps], the number of the task that makes each update;
+      None: all are the first's.
   """
-  if draws is None:
-    draws = np.zeros(plan.num_train_steps, np.int8)
+  if task_of_step is None:
+    task_of_step = np.zeros(plan.num_train_steps, np.int8)
   for task in tasks.values():
     _check_split(task.plan, strategy)
   variables, slots = name_variables(tasks)
   saved = {**variables, **slots}
   saved["global_step"] = global_step = _make_global_step(strategy)
   step = _resume(strategy, tasks, plan, saved)
-  evaluation = _Evaluation(strategy, variables, plan, evaluate, history, step)
+  evaluation = _Evaluation(strategy, variables, plan, evaluate, history)
+  evaluation.catch_up(step)
   if evaluation.should_stop or step >= plan.num_train_steps:
     return step, None
   for task in tasks.values():
@@ -71,7 +73,9 @@ def train(
     _make_runner(strategy, name, task, global_step)
     for name, task in tasks.items()
   ]
-  return _run_steps(strategy, plan, saved, step, runners, draws, evaluation)
+  return _run_steps(
+    strategy, plan, saved, step, runners, task_of_step, evaluation
+  )
 
 
 def name_variables(
@@ -92,34 +96,50 @@ def name_variables(
   return variables, slots
 
 
-def _run_steps(strategy, plan, saved, step, runners, draws, evaluation):
-  """Makes all updates after a step, reports them, evaluates and saves."""
+def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
+  """Makes all updates after a step, reports them, evaluates and saves.
+
+  Args:
+    saved: what checkpoints hold, by name.
+    step: the step restored, 0 without a checkpoint.
+    runners: from `_make_runner`, one per task.
+    task_of_step: the number of the task that makes each update.
+    evaluation: an `_Evaluation` that has caught up with the step.
+
+  Returns the last step, and the signal that ended the training, if one did.
+  """
   reporter = reporting.Reporter(plan, step, strategy)
-  saved_step = step or None  # Later ones in the folder are damaged.
+  # At step 0 nothing is saved. Newer checkpoints than the one restored, if
+  # there are any, are damaged.
+  saved_step = step or None
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
-      others = np.flatnonzero(draws[step : plan.next_stop(step)] != draws[step])
-      most = others[0] if len(others) else plan.next_stop(step) - step
-      count = reporter.choose_count(int(most))
+      # The next call of a compiled loop: `count` updates of one task.
+      others = task_of_step[step : plan.next_stop(step)] != task_of_step[step]
+      most = int(others.argmax()) if others.any() else len(others)
+      count = reporter.choose_count(most)
       is_last = bool(caught) or evaluation.should_stop
       count, is_stopped = same_run.agree(strategy, count, is_last)
       if is_stopped:
         break
-      means, batch_size = runners[draws[step]](count)
+      means, batch_size = runners[task_of_step[step]](count)
       step += count
       reporter.add(step, count, means, batch_size)
+
       if evaluation.needs_checkpoint(step):
         saved_step = _save(strategy, plan, step, saved)
         reporter.save()
       if evaluation.is_due(step):
         reporter.add_evaluation(step, evaluation.run(step))
+
   if step != saved_step:
     _save(strategy, plan, step, saved)
   # Also after the last step: the signal handler has already announced the exit.
   _, is_interrupted = same_run.agree(strategy, 0, bool(caught))
   reporter.close(step, not is_interrupted)
-  caught = caught or [signal.SIGTERM]  # Another worker's signal.
-  return step, caught[0] if is_interrupted else None
+  if not is_interrupted:
+    return step, None
+  return step, caught[0] if caught else signal.SIGTERM  # Another worker's.
 
 
 def _make_runner(strategy, name, task, global_step):
@@ -360,22 +380,29 @@ def _is_finite(value):
 class _Evaluation:
   """Evaluates while training; keeps the best weights if there is a history."""
 
-  def __init__(self, strategy, variables, plan, evaluate, history, step):
-    self._is_chief = strategy.extended.should_checkpoint
-    self._variables = variables
+  def __init__(self, strategy, variables, plan, evaluate, history):
+    self._strategy, self._variables = strategy, variables
     self._plan, self._evaluate, self._history = plan, evaluate, history
-    self.should_stop = False
-    if history:
-      history.forget_after(step)
-    if step and self.is_due(step):  # A kill may have prevented it.
-      is_known = reporting.was_evaluated(plan.output_dir, step)
-      # Only the chief has the curves, so several workers all evaluate again.
-      if history or same_run.are_several(strategy) or not is_known:
-        results = self.run(step)
-        if not is_known:
-          reporting.Reporter(plan, step, strategy).add_evaluation(step, results)
-    elif history:
+    self.should_stop = False  # Whether the scores say so.
+
+  def catch_up(self, step):
+    """Makes the scores those up to a step that a training resumes at.
+
+    A kill may have prevented the evaluation of the step itself. Only the chief
+    has the curves, so several workers all evaluate again.
+    """
+    if self._history:
+      self._history.forget_after(step)
+    if not (step and self.is_due(step)):
       self._decide()
+      return
+    is_known = reporting.was_evaluated(self._plan.output_dir, step)
+    if is_known and not (self._history or same_run.are_several(self._strategy)):
+      return
+    results = self.run(step)
+    if not is_known:
+      reporter = reporting.Reporter(self._plan, step, self._strategy)
+      reporter.add_evaluation(step, results)
 
   def is_due(self, step):
     period = self._plan.eval_every_steps
@@ -396,6 +423,6 @@ class _Evaluation:
     return results
 
   def _decide(self):
-    self.should_stop = self._history.should_stop()
-    if self.should_stop and self._is_chief:
+    self.should_stop = self._history is not None and self._history.should_stop()
+    if self.should_stop and self._strategy.extended.should_checkpoint:
       print(f"stopping early; {self._history.summary()}")
