@@ -322,6 +322,20 @@ def score_tokens(
   return tf.reshape(logits, [shape[0], shape[1], bias.shape[0]])
 
 
+def token_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+  """Computes the cross entropies of tokens, in nats, float32 [B, S].
+
+  Takes int32 [B, S] and float32 [B, S, L]. As rows of one matrix, TensorFlow
+  compares no shapes of theirs when it runs. It would also do so where only the
+  weights of a loss are asked for, which then took another forward pass.
+  """
+  rows = tf.reshape(logits, [-1, logits.shape[-1]])
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    tf.reshape(labels, [-1]), rows
+  )
+  return tf.reshape(losses, tf.shape(labels))
+
+
 def _score(states, weights, bias):
   """Multiplies [..., size] by weights [L, size]; returns float32 [..., L]."""
   weights = tf.cast(weights, states.dtype)

@@ -83,8 +83,8 @@ def loss(logits, features):
   """Sums the losses over a batch; see `training_plan.Loss`."""
   labels = features["label_ids"][:, 0]
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-  weights = tf.ones_like(losses)
-  return {"choice_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
+  weight = tf.cast(tf.size(labels), tf.float32)
+  return {"choice_loss": (tf.reduce_sum(losses), weight)}
 
 
 def open_data(

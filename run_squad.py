@@ -64,8 +64,8 @@ def loss(logits, features, settings):
     for place, values in zip(places, logits, strict=True)
   ]
   losses = tf.add_n(losses) / 2.0  # [B]
-  weights = tf.ones_like(losses)
-  return {"span_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
+  weight = tf.cast(tf.size(places[0]), tf.float32)
+  return {"span_loss": (tf.reduce_sum(losses), weight)}
 
 
 def check(settings: SquadSettings, config: modeling.EncoderConfig) -> None:

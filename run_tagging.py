@@ -95,7 +95,7 @@ def compute_losses(logits, features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
   last = logits.shape[-1] - 1
   known = mask * tf.cast(labels <= last, tf.int32)
   targets = tf.minimum(labels, last)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+  losses = heads.token_losses(targets, logits)
   predicted = tf.where(mask > 0, tf.argmax(logits, -1, tf.int32), -1)
   return predicted, losses * tf.cast(known, tf.float32), known
 

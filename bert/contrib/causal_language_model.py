@@ -122,7 +122,7 @@ def predict(logits, features) -> dict[str, tf.Tensor]:
   """
   following = features["input_ids"][:, 1:]
   weights = tf.cast(features["input_mask"][:, 1:], tf.float32)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(following, logits)
+  losses = heads.token_losses(following, logits)
   correct = tf.cast(tf.argmax(logits, -1, tf.int32) == following, tf.float32)
   return {
     "losses": tf.reduce_sum(losses * weights, -1),

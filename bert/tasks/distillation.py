@@ -1,8 +1,13 @@
 """Knowledge distillation: a model learns from the logits of a teacher, too.
 
-See Hinton et al. 2015, https://arxiv.org/abs/1503.02531. Shapes: B batch, S
-sequence, L labels. Logits are float32 [B, L]; of tagging [B, S, L];
-of questions [B, S, 2], those of starts and ends.
+See Hinton et al. 2015, https://arxiv.org/abs/1503.02531. At a temperature T,
+
+  loss = alpha * loss of the task
+         + (1 - alpha) * T^2 * soft loss(student / T, teacher / T)
+
+where T^2 keeps the size of the gradients. Shapes: B batch, S sequence, L
+labels. Logits are float32 [B, L]; of tagging [B, S, L]; of questions [B, S, 2],
+those of starts and ends.
 """
 
 from typing import Any
@@ -25,19 +30,17 @@ def as_logits(outputs: Any) -> tf.Tensor:
 def _compare_classes(student, teacher, features):
   targets = tf.nn.softmax(teacher)
   losses = tf.nn.softmax_cross_entropy_with_logits(targets, student)
-  return losses, tf.ones_like(losses)
+  return losses, _count_rows(features)
 
 
 def _compare_labels(student, teacher, features):
   targets = tf.sigmoid(teacher)
   losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, student)
-  losses = tf.reduce_mean(losses, -1)
-  return losses, tf.ones_like(losses)
+  return tf.reduce_mean(losses, -1), _count_rows(features)
 
 
 def _compare_numbers(student, teacher, features):
-  losses = tf.square(student - teacher)[:, 0]
-  return losses, tf.ones_like(losses)
+  return tf.square(student - teacher)[:, 0], _count_rows(features)
 
 
 def _compare_tags(student, teacher, features):
@@ -50,8 +53,12 @@ def _compare_spans(student, teacher, features):
   student, teacher = (x + _NEVER * padding for x in (student, teacher))
   targets = tf.nn.softmax(teacher, 1)
   losses = tf.nn.softmax_cross_entropy_with_logits(targets, student, 1)
-  losses = tf.reduce_mean(losses, -1)
-  return losses, tf.ones_like(losses)
+  return tf.reduce_mean(losses, -1), _count_rows(features)
+
+
+def _count_rows(features):
+  """Returns a weight of 1 for each row; no weight depends on the student."""
+  return tf.ones(tf.shape(features[FEATURE])[:1])
 
 
 # By the problem of a model: the losses of logits that were divided by the
@@ -71,7 +78,7 @@ def soft_loss(
   """Compares logits with the teacher's; returns the sums of losses and weights.
 
   Losses are squared errors of a regression, otherwise cross entropies in nats,
-  times the temperature squared, which keeps the size of the gradients.
+  times the temperature squared.
   """
   teacher = features[FEATURE]
   if teacher.shape.rank == 3:
