@@ -423,6 +423,7 @@ class _Evaluation:
     return results
 
   def _decide(self):
-    self.should_stop = self._history is not None and self._history.should_stop()
-    if self.should_stop and self._strategy.extended.should_checkpoint:
-      print(f"stopping early; {self._history.summary()}")
+    if self._history:
+      self.should_stop = self._history.should_stop()
+      if self.should_stop and self._strategy.extended.should_checkpoint:
+        print(f"stopping early; {self._history.summary()}")
