@@ -34,7 +34,9 @@ class ConversionSettings(typed_flags.Settings):
     path="checkpoint",
   )
   output: str = _flags(
-    None, "A folder to write; new or empty.", required=True, path="empty_folder"
+    typed_flags.REQUIRED,
+    "A folder to write; new or empty.",
+    path="empty_folder",
   )
   bert_config_file: str | None = _flags(
     None, "The config, if it is not beside --input.", path="file"

@@ -36,11 +36,11 @@ class VocabSettings(typed_flags.Settings):
   """The settings of this program."""
 
   input_file: str = _flags(
-    None, "Files or globs, .gz, .xz, by commas.", required=True, path="files"
+    typed_flags.REQUIRED, "Files or globs, .gz, .xz, by commas.", path="files"
   )
   text_column: str | None = _flags(None, shared_flags.TEXT_COLUMN)
   output_file: str = _flags(
-    None, "Vocabulary, a token a line.", required=True, path="new_files"
+    typed_flags.REQUIRED, "Vocabulary, a token a line.", path="new_files"
   )
   vocab_size: int = _flags(30522, "Tokens in all; a small text may give fewer.")
   do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")

@@ -51,9 +51,8 @@ class ExportSettings(shared_flags.StartSettings):
     path="file",
   )
   export_dir: str = _flags(
-    None,
+    typed_flags.REQUIRED,
     "The folder to write; new or empty.",
-    required=True,
     path="empty_folder",
   )
   do_lower_case: bool = _flags(

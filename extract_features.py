@@ -21,10 +21,10 @@ class VectorSettings(shared_flags.InferenceSettings):
   """The settings of this program."""
 
   input_file: str = _data(
-    None, shared_flags.INPUT_FILE, required=True, path="input"
+    typed_flags.REQUIRED, shared_flags.INPUT_FILE, path="input"
   )
   output_file: str = _output(
-    None, "The file of vectors.", required=True, path="new_files"
+    typed_flags.REQUIRED, "The file of vectors.", path="new_files"
   )
   layers: tuple[str, ...] = _output(
     ("-1", "-2", "-3", "-4"),

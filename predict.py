@@ -39,9 +39,8 @@ class PredictSettings(typed_flags.Settings):
   """The settings of this program."""
 
   export_dir: str = _flags(
-    None,
+    typed_flags.REQUIRED,
     "The folder that export_saved_model.py wrote.",
-    required=True,
     path="folder",
   )
   text: tuple[str, ...] = _flags(

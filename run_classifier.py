@@ -22,10 +22,9 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   """The settings of this program."""
 
   task_name: str = _data(
-    None,
+    typed_flags.REQUIRED,
     f"One of {', '.join(classification_tasks.TASKS)}; or file, for your own "
     "data.",
-    required=True,
   )
   skip_unlabelled: bool = _data(
     False,

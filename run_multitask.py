@@ -18,10 +18,9 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
   """The settings of this program."""
 
   tasks_file: str = _data(
-    None,
+    typed_flags.REQUIRED,
     "The tasks: a JSON list of objects with name, kind, the flags of the "
     "kind's own program, and maybe rate and weight; see docs/multitask.md.",
-    required=True,
     path="file",
   )
   num_train_steps: int | None = _training(

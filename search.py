@@ -42,20 +42,18 @@ class SearchSettings(typed_flags.Settings):
   """The settings of this program."""
 
   model: str = _index(
-    None,
+    typed_flags.REQUIRED,
     "What makes vectors: an export, a folder of sentence-transformers, or its "
     "name on the Hub.",
-    required=True,
     path="model",
   )
   input_file: str = _index(
-    None, "The texts, one a line.", required=True, path="file"
+    typed_flags.REQUIRED, "The texts, one a line.", path="file"
   )
   text_column: str | None = _index(None, shared_flags.TEXT_COLUMN)
   index_file: str = _index(
-    None,
+    typed_flags.REQUIRED,
     "The .npy of their vectors; made if it is not there.",
-    required=True,
     path="new_files",
   )
   vectors_file: str | None = _index(

@@ -74,7 +74,9 @@ def test_records_summary_and_files(folder):
   ],
 )
 def test_held_out_records_are_not_to_be_trained_on(names, is_held_out, capsys):
-  settings = pretraining.RecordFlags(vocab_file="vocab.txt")
+  settings = pretraining.RecordFlags(
+    input_file="", output_file="", vocab_file="vocab.txt"
+  )
   pretraining.print_end(settings, names.split(","), 100, 0.0)
   said = capsys.readouterr().out
   assert ("--do_train" not in said) == is_held_out

@@ -113,7 +113,7 @@ def test_a_column_of_json_lines_is_the_text(write, model):
 
 
 def test_words_are_the_tokenizers(corpus):
-  settings = create_vocab.VocabSettings()
+  settings = create_vocab.VocabSettings(input_file="", output_file="")
   split = tokenization.BasicTokenizer().tokenize
   lines, *_, words = create_vocab.count_words([corpus], settings, split)
   assert lines == 9
@@ -127,7 +127,7 @@ def test_words_are_the_tokenizers(corpus):
 def test_the_table_of_words_is_bounded(tmp_path, capsys):
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
-  settings = create_vocab.VocabSettings()
+  settings = create_vocab.VocabSettings(input_file="", output_file="")
   *numbers, words = create_vocab.count_words(
     [str(path)], settings, str.split, most_words=2
   )

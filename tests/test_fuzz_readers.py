@@ -107,7 +107,7 @@ def read_words(path, is_tagged=False):
 
 
 def read_requests(maker, format="auto"):
-  flags = predict.PredictSettings(input_format=format)
+  flags = predict.PredictSettings(export_dir="", input_format=format)
 
   def read(path):
     settings = dataclasses.replace(flags, input_file=path)

@@ -96,11 +96,12 @@ def _follow_training(settings: _Settings) -> _Settings:
   if output_folder.starts_elsewhere(own) and own.start().problem:
     recorded["problem"] = own.start().problem, own.start().source
   values, followed = settings.flag_values(), {}
+  flags_by_name = kind.flags_by_name()
   for name, (value, path) in recorded.items():
     # The vocabulary decides the casing, if the flag does not.
     if name not in values or name in {"do_lower_case", *settings.given}:
       continue
-    if value is not None or getattr(kind, name) is not None:
+    if value is not None or flags_by_name[name].default is not None:
       try:
         value = kind.from_json(name, value)
       except ValueError as error:

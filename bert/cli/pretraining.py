@@ -37,9 +37,8 @@ class ReaderSettings(shared_flags.TrainingSettings):
   """The settings of a training on records of create_pretraining_data.py."""
 
   input_file: str = _data(
-    None,
+    typed_flags.REQUIRED,
     "TFRecord files of create_pretraining_data.py: comma-separated globs.",
-    required=True,
     path="files",
   )
   eval_input_file: str | None = _data(
@@ -118,16 +117,14 @@ class RecordFlags(shared_flags.StartSettings):
   """The settings of both programs: the original's, --model, the last four."""
 
   input_file: str = _flags(
-    None,
+    typed_flags.REQUIRED,
     "Text files or globs, separated by commas, .gz and .xz too: a sentence a "
     "line, a blank line between documents (the end of a file ends none).",
-    required=True,
     path="files",
   )
   output_file: str = _flags(
-    None,
+    typed_flags.REQUIRED,
     "TFRecord files to write, separated by commas; records go to them in turn.",
-    required=True,
     path="new_files",
   )
   model: str | None = _flags(None, shared_flags.MODEL, path="model")

@@ -61,9 +61,8 @@ class ModelSettings(StartSettings):
     path="checkpoint",
   )
   output_dir: str = _model(
-    None,
+    typed_flags.REQUIRED,
     "The folder for checkpoints, TensorBoard events and results.",
-    required=True,
     path="new_folder",
   )
   report: bool = _model(

@@ -4,7 +4,7 @@
 
   @dataclasses.dataclass(frozen=True, kw_only=True)
   class ClassifierSettings(typed_flags.Settings):
-    task_name: str = _data(None, "The task to learn.", required=True)
+    task_name: str = _data(typed_flags.REQUIRED, "The task to learn.")
     labels: tuple[str, ...] = _data((), "The labels.")
 
 The declaration is the one place that knows a flag: its name, type and default
@@ -40,18 +40,20 @@ FLAGS = flags.FLAGS
 # made of data; the "model", which all runs in a folder share; the "answers" of
 # its weights; the "training", which a resumed run must continue unchanged.
 DECISIONS = ("features", "model", "answers", "training")
+# Stands for the default of a flag without which no program starts.
+REQUIRED = dataclasses.MISSING
 _REQUIRED = "Required"  # The title of their group in --help.
 
 
 class Flag(NamedTuple):
-  """A flag besides its name, type and default, which are the field's."""
+  """A flag besides its name and type, which are the field's."""
 
   group: str  # The title in --help.
   text: str
+  default: Any
   least: float | None = None
   most: float | None = None
   choices: Sequence[str] = ()
-  required: bool = False
   unless: str = ""  # Another flag, without which this one is required.
   repeated: bool = False  # Given once for each value, without commas.
   # Without one of these it has no effect, and is refused: "teacher" stands for
@@ -66,7 +68,7 @@ def group(title: str) -> Callable[..., Any]:
   """Returns the function that declares fields of one group of --help."""
 
   def declare(default: Any, text: str, **options: Any) -> Any:
-    flag = Flag(title, text, **options)
+    flag = Flag(title, text, default, **options)
     return dataclasses.field(default=default, metadata={"flag": flag})
 
   return declare
@@ -75,7 +77,7 @@ def group(title: str) -> Callable[..., Any]:
 def narrow(kind: type["Settings"], name: str, *needs: str) -> Any:
   """Returns the field of a flag of other settings, which here needs others."""
   flag = kind.flags_by_name()[name]._replace(needs=needs)
-  return dataclasses.field(default=getattr(kind, name), metadata={"flag": flag})
+  return dataclasses.field(default=flag.default, metadata={"flag": flag})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ class Settings:
     """Declares the flags."""
     types_by_name = typing.get_type_hints(cls)
     for name, flag in cls.flags_by_name().items():
-      _define(name, flag, types_by_name[name], getattr(cls, name), values)
+      _define(name, flag, types_by_name[name], values)
 
   @classmethod
   def read(cls, values: flags.FlagValues = FLAGS) -> Self:
@@ -123,7 +125,7 @@ class Settings:
     except flags.Error as error:
       raise ValueError(str(error)) from None
     for name, flag in cls.flags_by_name().items():
-      if flag.required and not values[name].value:
+      if flag.default is REQUIRED and not values[name].value:
         raise ValueError(f"missing {name}")
     return cls.read(values)
 
@@ -135,7 +137,7 @@ class Settings:
     """
     values, kinds = flags.FlagValues(), typing.get_type_hints(cls)
     flag = cls.flags_by_name()[name]
-    _define(name, flag, kinds[name], getattr(cls, name), values)
+    _define(name, flag, kinds[name], values)
     try:
       values(["", f"--{name}={_as_text(value)}"])
     except flags.Error as error:
@@ -167,7 +169,7 @@ class Settings:
       needs = [flag.needs] if isinstance(flag.needs, str) else flag.needs
       if not needs:
         continue
-      is_idle = getattr(self, name) in ("", getattr(type(self), name))
+      is_idle = getattr(self, name) in ("", flag.default)
       if name in self.given and not is_idle and not any(map(self._has, needs)):
         raise ValueError(
           f"--{name} needs {' or '.join(f'--{n}' for n in needs)}"
@@ -196,7 +198,9 @@ class Settings:
         path_checks.check(name, flag.path, value)
 
 
-def _define(name, flag, kind, default, values):
+def _define(name, flag: Flag, kind: Any, values: flags.FlagValues) -> None:
+  """Declares a flag of this name and type, for absl to parse."""
+  default: Any = None if flag.default is REQUIRED else flag.default
   options: dict[str, Any] = {"flag_values": values}
   kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
   if flag.repeated:
@@ -303,7 +307,7 @@ def _describe_missing(kind: type[Settings]) -> str:
   """Names the required flags without a value; returns "" if all have one."""
   missing, replaced = [], {}
   for name, flag in kind.flags_by_name().items():
-    if flag.required and not FLAGS[name].value:
+    if flag.default is REQUIRED and not FLAGS[name].value:
       missing.append(f"--{name}")
     elif flag.unless and not (FLAGS[name].value or FLAGS[flag.unless].value):
       replaced.setdefault(flag.unless, []).append(f"--{name}")
@@ -320,10 +324,10 @@ def describe_flags(kind: type[Settings]) -> str:
   for name, flag in known.items():
     replacing.setdefault(flag.unless, []).append(f"--{name}")
   for name, flag in known.items():
-    is_required = flag.required or name in replacing
+    is_required = flag.default is REQUIRED or name in replacing
     title = _REQUIRED if is_required else flag.group
     others = " and ".join(replacing.get(name, ()))
-    described = _describe_flag(name, flag, getattr(kind, name), others)
+    described = _describe_flag(name, flag, others)
     by_title.setdefault(title, []).append(described)
   parts = [(sys.modules["__main__"].__doc__ or "").strip()]
   parts += [
@@ -335,9 +339,12 @@ def describe_flags(kind: type[Settings]) -> str:
   return "\n\n".join(parts)
 
 
-def _describe_flag(name: str, flag: Flag, default: Any, others: str) -> str:
-  shown = "..." if default is None else _as_text(default)
-  line = f"  --{name}={shown.lower() if isinstance(default, bool) else shown}"
+def _describe_flag(name: str, flag: Flag, others: str) -> str:
+  has_default = flag.default not in (None, REQUIRED)
+  shown = _as_text(flag.default) if has_default else "..."
+  if isinstance(flag.default, bool):
+    shown = shown.lower()
+  line = f"  --{name}={shown}"
   if flag.choices:
     line += f"  ({', '.join(flag.choices)})"
     line = textwrap.fill(line, 80, subsequent_indent=" " * 6)

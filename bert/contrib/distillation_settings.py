@@ -12,10 +12,9 @@ class DistillationSettings(pretraining.PretrainingSettings):
   """The settings of run_distillation.py."""
 
   teacher: str = _training(
-    None,
+    typed_flags.REQUIRED,
     "A trained BERT of the same vocabulary, a folder or a name of the Hugging "
     "Face Hub, whose relations of tokens to learn as well (MiniLM).",
-    required=True,
     path="model",
   )
   teacher_only: bool = _training(

@@ -21,14 +21,15 @@ class WordVectorSettings(shared_flags.StartSettings):
   """The settings of this program."""
 
   vectors: str = _flags(
-    None,
+    typed_flags.REQUIRED,
     "A file in word2vec's text format, whose vectors replace the embeddings of "
     "the same tokens; of a word that occurs twice, the first one counts.",
-    required=True,
     path="file",
   )
   output: str = _flags(
-    None, "A folder to write; new or empty.", required=True, path="empty_folder"
+    typed_flags.REQUIRED,
+    "A folder to write; new or empty.",
+    path="empty_folder",
   )
   model: str | None = _flags(None, shared_flags.MODEL, path="model")
   bert_config_file: str | None = _flags(

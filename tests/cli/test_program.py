@@ -38,7 +38,7 @@ _data = typed_flags.group("Data")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(typed_flags.Settings):
-  path: str = _data(None, "A path.", required=True)
+  path: str = _data(typed_flags.REQUIRED, "A path.")
   names: tuple[str, ...] = _data(("a", "b"), "Names.")
   text: tuple[str, ...] = _data((), "A text.", repeated=True)
   size: int | None = _data(None, "A size.", least=1)

@@ -9,7 +9,9 @@ from bert.contrib import task_sampling
 
 def flags(**values):
   """Returns settings of run_multitask.py."""
-  return run_multitask.MultitaskSettings(seed=1, **values)
+  return run_multitask.MultitaskSettings(
+    tasks_file="", output_dir="", seed=1, **values
+  )
 
 
 def test_draws_depend_on_rates_seed_and_step_only():

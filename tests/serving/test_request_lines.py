@@ -21,7 +21,9 @@ def read(path, maker, format="auto", **flags):
   flags |= (
     {"text": path} if isinstance(path, list) else {"input_file": str(path)}
   )
-  settings = predict.PredictSettings(input_format=format, **flags)
+  settings = predict.PredictSettings(
+    export_dir="", input_format=format, **flags
+  )
   return list(request_lines.read(settings, maker))
 
 
@@ -231,7 +233,7 @@ def test_columns_that_are_not_there(tmp_path, maker, columns, format, message):
   with pytest.raises(ValueError, match=message):
     read(path, maker, format, **columns)
   columns |= {"input_file": str(path), "input_format": format}
-  settings = predict.PredictSettings(**columns)
+  settings = predict.PredictSettings(export_dir="", **columns)
   with pytest.raises(ValueError, match=message):
     request_lines.check(settings, maker.card)  # Before the model is loaded.
 
