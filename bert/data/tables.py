@@ -346,7 +346,7 @@ def find_column(names: Sequence[str], name: str, path: str) -> int:
   return names.index(name)
 
 
-def to_text(value: Any, location: str, column: Column) -> str:
+def to_text(value: Any, location: str, column: Column | None) -> str:
   """Returns a JSON string; raises a ValueError for any other value."""
   if type(value) is str:  # Numbers are of a subclass.
     return value
@@ -355,7 +355,7 @@ def to_text(value: Any, location: str, column: Column) -> str:
   )
 
 
-def to_scalar(value: Any, location: str, column: Column) -> str:
+def to_scalar(value: Any, location: str, column: Column | None) -> str:
   """Returns a JSON string, number or boolean as text."""
   if isinstance(value, bool):
     return "true" if value else "false"

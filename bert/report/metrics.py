@@ -219,27 +219,29 @@ def make_report(
   micro = _scores(right.sum(), support.sum(), predicted.sum())
   return ClassificationReport(
     accuracy=accuracy,
-    **scores._asdict(),
+    **scores,
     support=support,
     macro=_average(scores, support + predicted > 0),
-    micro=Average(*map(float, micro)),
+    micro=Average(**{name: float(value) for name, value in micro.items()}),
     weighted=_average(scores, support),
     confusion=confusion,
   )
 
 
-def _scores(right, support, predicted):
+def _scores(right, support, predicted) -> dict[str, np.ndarray]:
   """Makes scores from counts: each [L], or each a number."""
-  return Average(
-    precision=_ratio(right, predicted),
-    recall=_ratio(right, support),
-    f1=_ratio(2 * right, support + predicted),
-  )
+  return {
+    "precision": _ratio(right, predicted),
+    "recall": _ratio(right, support),
+    "f1": _ratio(2 * right, support + predicted),
+  }
 
 
 def _average(scores, weights: np.ndarray) -> Average:
   total = weights.sum()
-  return Average(*(float(_ratio(s @ weights, total)) for s in scores))
+  return Average(
+    **{name: float(_ratio(s @ weights, total)) for name, s in scores.items()}
+  )
 
 
 def tune_thresholds(

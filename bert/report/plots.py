@@ -100,14 +100,17 @@ def score_table(
     is_score = isinstance(cell, float)
     return Shaded(cell, (cell / best) ** 3) if is_score else cell
 
-  return table(header, (map(shade, row) for row in rows))
+  return table(header, ([shade(cell) for cell in row] for row in rows))
 
 
-def confusions(confusion: metrics.Confusion, names: Sequence[str]) -> str:
+def confusions(
+  confusion: metrics.Confusion | None, names: Sequence[str]
+) -> str:
   """Shows which labels are taken for which: a matrix, shaded by row.
 
   Of many labels, a table of the most frequent errors.
   """
+  assert confusion is not None
   if len(names) > _LARGEST_SHOWN:
     rows = frequent_confusions(confusion, names)
     listed = table(("true", "predicted", "count"), rows)
@@ -233,8 +236,11 @@ def frequent_confusions(
   """Returns the twenty most frequent errors: true label, predicted, count."""
   wrong = np.flatnonzero(confusion.true != confusion.predicted)
   order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
-  rows = np.stack(confusion, 1)[order[:_LARGEST_SHOWN]].tolist()
-  return [(label_names[a], label_names[b], count) for a, b, count in rows]
+  found = []
+  for i in order[:_LARGEST_SHOWN].tolist():
+    true, predicted, count = (int(values[i]) for values in confusion)
+    found.append((label_names[true], label_names[predicted], count))
+  return found
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert import tokenization
 from bert.data import file_search, messages, packing, tables
@@ -114,7 +114,7 @@ def read_examples(
 
 
 def _read_table(table: Table, counts) -> Iterator[Example]:
-  renamed = dict(table.renamed_labels)
+  renamed: dict[Any, str] = dict(table.renamed_labels)
   labelled, unlabelled, places = 0, 0, []
   for number, (location, cells) in enumerate(_read_rows(table)):
     text, text_pair, label, example_id, group = cells

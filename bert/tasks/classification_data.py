@@ -81,7 +81,7 @@ def find_sets(
 
 def split(
   data: ClassificationSet, share: float, seed: int
-) -> tuple[ClassificationSet, ClassificationSet]:
+) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Holds out a share of the examples with each label, to evaluate on.
 
   A text is in one part only.
@@ -106,7 +106,7 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   settings = data.settings
   # Filled while rows are made; of rows that exist, they are in the index.
   names = ("examples", "cut", "labelled", "empty", "left_out")
-  facts = dict.fromkeys(names, 0)
+  facts: dict[str, Any] = dict.fromkeys(names, 0)
   data.open_or_make(folder, _make_rows(data, facts), facts)
   problem = classification_problems.PROBLEMS[settings.problem]
   label_ids = tf.io.FixedLenFeature(
@@ -148,7 +148,7 @@ def check_metric(data: ClassificationSet, metric: str) -> None:
     settings.labels, settings.problem, settings.label_separator
   )
   if metric in ("pearson", "spearman", "corr", "matthews_correlation"):
-    if len({encode(example) for example in data.examples()}) < 2:
+    if len({str(encode(example)) for example in data.examples()}) < 2:
       fault = "all examples have the same label"
   elif metric in ("f1", *retrieval_scores.NAMES):
     labels = settings.labels or ["1"]
@@ -348,7 +348,7 @@ def write_predictions(
 def _write_label(
   label: str | float | Iterable[str], separator: str
 ) -> str | float:
-  if isinstance(label, float):
+  if isinstance(label, (int, float)):
     return _round(label)
   return label if isinstance(label, str) else separator.join(label)
 

@@ -91,7 +91,7 @@ class Problem(abc.ABC):
 
   # Training.
 
-  def count(self, sums: np.ndarray, label: Label) -> None:
+  def count(self, sums: np.ndarray, label: Any) -> None:
     """Adds a label to the sums of a set, [L]."""
     sums += label
 
@@ -168,10 +168,7 @@ class Problem(abc.ABC):
 
   @abc.abstractmethod
   def draw(
-    self,
-    answers: Answers,
-    targets: np.ndarray,
-    report: metrics.ClassificationReport | None,
+    self, answers: Answers, targets: np.ndarray, report: Any
   ) -> list[str]:
     """Draws tables and charts of answers, in HTML; `report` is of `score`."""
 
@@ -310,7 +307,7 @@ class MultiLabel(Problem):
     return (probabilities >= thresholds).astype(np.int64)
 
   def name_labels(self, values, labels):
-    return [[labels[i] for i in np.flatnonzero(row)] for row in values]
+    return [[labels[i] for i in row.nonzero()[0].tolist()] for row in values]
 
   def losses(self, logits, targets):
     return (np.logaddexp(0, logits) - logits * targets).mean(-1)

@@ -15,6 +15,7 @@ from bert.tasks import classification, classification_problems
 
 _OTHER_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
 Answers = classification_problems.Answers
+_Report = metrics.ClassificationReport
 
 
 def pool_windows(
@@ -70,7 +71,7 @@ class Scores(NamedTuple):
   targets: np.ndarray
   metrics: dict[str, float]  # `loss` is the mean over examples.
   original_loss: float  # The mean over batches of their mean losses.
-  report: metrics.ClassificationReport | None  # None for regression.
+  report: _Report | None  # None for regression.
   is_collapsed: bool  # The same prediction for every example.
 
 
@@ -209,7 +210,7 @@ def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
   true = problem.name_labels(targets[worst], answers.labels)
   predicted = problem.name_labels(answers.predictions[worst], answers.labels)
   mistakes = zip(
-    [texts.get(i) for i in worst],
+    [texts.get(i, "") for i in worst],
     map(_write_label, true),
     map(_write_label, predicted),
     surprise[worst].tolist(),

@@ -379,8 +379,9 @@ def find_table(
   if is_one_column and not has_names and not label_required:
     columns = Columns(text=0)
   columns = _find_columns(path, columns, names, label_required)
-  if is_guessed and not header and columns.label is not None:
+  if is_guessed and not header and isinstance(columns.label, int):
     _refuse_header(head, columns.label)
+  assert columns.text is not None  # It has a default.
   return classification.Table(
     path,
     text=columns.text,

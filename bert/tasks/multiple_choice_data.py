@@ -1,6 +1,6 @@
 """Questions with choices as feature files; the scores of what is chosen."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 import functools
 
 import numpy as np
@@ -93,12 +93,11 @@ def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
   return metrics.softmax(np.where(is_choice > 0, logits, -np.inf))
 
 
-def score(shares: np.ndarray, labels: Sequence[int]) -> dict[str, float]:
+def score(shares: np.ndarray, labels: np.ndarray) -> dict[str, float]:
   """Computes accuracy and loss, in nats, of probabilities, float [N, C].
 
   `labels` are the right choices, from 0, [N].
   """
-  labels = np.asarray(labels)
   right = shares[np.arange(len(labels)), labels].astype(np.float64)
   smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
   return {

@@ -129,8 +129,8 @@ def describe(
   if "next_sentence_labels" not in rows:
     return "\n".join(parts)
   labels = rows["next_sentence_labels"]
-  guesses = np.where(rows["next_sentence_correct"] > 0, labels, 1 - labels)
-  report = metrics.classification_report(labels, guesses, 2)
+  chosen = np.where(rows["next_sentence_correct"] > 0, labels, 1 - labels)
+  report = metrics.classification_report(labels, chosen, 2)
   names = ("next sentence", "random sentence")
   parts.append(plots.confusions(report.confusion, names))
   return "\n".join(parts)

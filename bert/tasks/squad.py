@@ -114,7 +114,7 @@ def _read_table(path: str) -> Iterator[Question]:
   first = next(tables.read_rows(path), None)
   cells = [cell.strip().lower() for cell in first.cells] if first else []
   has_header = "question" in cells or cells[:1] == ["id"]
-  if not has_header and cells and len(cells) != len(_COLUMNS):
+  if first and cells and not has_header and len(cells) != len(_COLUMNS):
     raise ValueError(
       f"{first.location}: {len(cells)} columns; expected id, question and"
       " context with tabs between them, or a first row of names"

@@ -242,7 +242,7 @@ def describe(
     unknown = Span("", None, None, 0.0, 0.0)
     chosen = next((s for s in prediction.spans if not s.text), unknown)
   row = {"id": question.question_id, "question": question.text}
-  row |= _as_answer(chosen)
+  row: dict[str, Any] = row | _as_answer(chosen)
   if prediction.odds is not None:
     row["no_answer_odds"] = prediction.odds
   row["runners_up"] = [_as_answer(span) for span in others[:4]]

@@ -228,7 +228,8 @@ def compute_logits(
           # A full disk is an error here; in a memory map it ends the process.
           file.seek(int(row) * logits.nbytes)
           file.write(logits.tobytes())
-    file.truncate(4 * np.prod(shape))  # If the last rows were not asked for.
+    # The last rows may not have been asked for.
+    file.truncate(4 * int(np.prod(shape)))
     return np.memmap(file, np.float32, "r", shape=shape)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import unicodedata
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -119,8 +120,8 @@ def score(
   """
   given = [answer.scores(threshold) for answer in answers]
   metrics = answer_metrics(given)
-  odds = [answer.odds for answer in answers]
-  if odds[0] is None:
+  odds = [answer.odds for answer in answers if answer.odds is not None]
+  if not odds:
     return metrics
   has_answer = [answer.has_answer for answer in answers]
   for name, wanted in (("has_answer", True), ("no_answer", False)):
@@ -136,7 +137,7 @@ def score(
 
 
 def best_threshold(
-  scores: Sequence[float], odds: Sequence[float], has_answer: Sequence[bool]
+  scores: ArrayLike, odds: ArrayLike, has_answer: ArrayLike
 ) -> tuple[float, float]:
   """Finds up to which odds of no answer it is best to answer.
 

@@ -45,7 +45,7 @@ def score_answer(
   question: squad.Question, prediction: squad_answers.Prediction
 ) -> squad_metrics.ScoredAnswer:
   """Compares a prediction with the answers, which are known."""
-  truths = [answer.text for answer in question.answers]
+  truths = [answer.text for answer in question.answers or ()]
   text = prediction.answer.text if prediction.answer else ""
   may_be_silent = prediction.odds is not None
   is_unspaced = squad_features.is_unspaced(question.context)
@@ -115,7 +115,7 @@ def tune_threshold(
 
   The answers to `tuning` are known; `weights` is the checksum of what answered.
   """
-  answers = [result.scored for result in tuning]
+  answers = [result.scored for result in tuning if result.scored]
   threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
   path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
   label_files.write_thresholds(path, weights, {_THRESHOLD: threshold})
@@ -236,7 +236,7 @@ def answer_length(question: squad.Question) -> str:
   """Returns the range of the length of the shortest true answer."""
   counts = [
     len(text) if squad_features.is_unspaced(text) else len(text.split())
-    for text, _ in question.answers
+    for text, _ in question.answers or ()
   ]
   limits = np.array([0, 1, 2, 5, 10])
   return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]

@@ -269,7 +269,7 @@ def find_scheme(source: Source) -> str:
   none = tagging_schemes.NO_SCHEME
   source = source._replace(scheme=none)
   for lines, document in _read_groups(source):
-    tags = _make_sentence(source, lines, document).tags
+    tags = _make_sentence(source, lines, document).tags or ()
     for line, tag in zip(lines, tags, strict=True):
       places.setdefault(tag, _locate(source, line))
     possible = {
@@ -368,7 +368,7 @@ def make_features(
     ends = list(itertools.accumulate(len(s.words) for s in text))
     bounds = zip([0, *ends], ends, strict=False)
     label_ids = [
-      numbers.get(tag, len(labels))
+      numbers.get(tag or "", len(labels))
       for sentence in text
       for tag in (sentence.tags or [None] * len(sentence.words))
     ]

@@ -18,11 +18,14 @@ def metric_names(scheme: str) -> tuple[str, ...]:
   return ("f1", "precision", "recall", "accuracy", "loss")
 
 
+_Report = metrics.ClassificationReport
+
+
 class Scores(NamedTuple):
   """How good predictions are."""
 
   metrics: dict[str, float]
-  report: metrics.ClassificationReport
+  report: _Report
   names: list[str]  # The types or labels of the report.
 
 
@@ -72,7 +75,10 @@ def entity_report(
     np.array([counter[type] for type in types], np.int64)
     for counter in (right, support, guesses)
   ]
-  report = metrics.make_report(*counts, right_words / max(1, words))
+  right_counts, support_counts, guess_counts = counts
+  report = metrics.make_report(
+    right_counts, support_counts, guess_counts, right_words / max(1, words)
+  )
   return report, [type or "_" for type in types]
 
 
@@ -80,7 +86,8 @@ def _score_words(true, predicted):
   chain = itertools.chain.from_iterable
   words = [*chain(true), *chain(predicted)]
   names, numbers = np.unique(np.array(words), return_inverse=True)
-  report = metrics.classification_report(*np.split(numbers, 2), len(names))
+  true_numbers, guesses = np.split(numbers, 2)
+  report = metrics.classification_report(true_numbers, guesses, len(names))
   return report, names.tolist()
 
 
@@ -100,7 +107,7 @@ def describe(
   report, names, note = scores.report, scores.names, ""
   parts = [plots.number_table(scores.metrics), plots.label_table(report, names)]
   if not report.confusion:  # The report counts entities.
-    true = (map(_type, sentence.tags) for sentence in sentences)
+    true = (map(_type, sentence.tags or ()) for sentence in sentences)
     report, names = _score_words(true, (map(_type, tags) for tags in predicted))
     note = "<p>Counts words, by the type that they are part of.</p>"
   return "\n".join([*parts, plots.confusions(report.confusion, names), note])
