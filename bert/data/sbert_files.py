@@ -12,13 +12,18 @@ from bert.data import files, text_prompts
 MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
 _TOKENIZER = "tokenizer_config.json"
+_TRANSFORMER = "sentence_bert_config.json"
 # The first of them that holds anything counts.
-_ENCODERS = "bert roberta distilbert camembert albert xlm-roberta xlnet"
-_TRANSFORMERS = tuple(f"sentence_{n}_config.json" for n in _ENCODERS.split())
+_ENCODERS = "roberta distilbert camembert albert xlm-roberta xlnet"
+_TRANSFORMERS = (
+  _TRANSFORMER,
+  *(f"sentence_{name}_config.json" for name in _ENCODERS.split()),
+)
 # All of them, as patterns: the folders' names are in modules.json.
 FILES = (MODULES, _MODEL, *_TRANSFORMERS)
 FILES += ("*_Pooling/config.json", "*_Normalize/config.json")
 
+_KNOWN_MODULES = "Transformer, Pooling", "Transformer, Pooling, Normalize"
 _ANYTHING = (object,)  # Changes no vector.
 _POOLING_MODES = ("cls", "mean", "max")
 # In the order in which the library would join their vectors.
@@ -69,12 +74,14 @@ _TRANSFORMER_KEYS = {
   "module_output_name": ("token_embeddings",),
   "processing_kwargs": ({}, None),
   "unpad_inputs": (bool, None),  # Less work, the same numbers.
-  "query_length": (None,),
-  "document_length": (None,),
+  **dict.fromkeys("query_length document_length".split(), (None,)),
   "query_expansion": (None,),
-  **dict.fromkeys(("model_args", "model_kwargs"), ({}, None)),
-  **dict.fromkeys(("tokenizer_args", "processor_kwargs"), ({}, None)),
-  **dict.fromkeys(("config_args", "config_kwargs"), ({}, None)),
+  # More arguments of the model, the tokenizer and the config, by both names
+  # that they have had.
+  **dict.fromkeys("model_args tokenizer_args config_args".split(), ({}, None)),
+  **dict.fromkeys(
+    "model_kwargs processor_kwargs config_kwargs".split(), ({}, None)
+  ),
 }
 
 
@@ -97,22 +104,21 @@ def read(folder: str, reads_modules: bool = True) -> dict[str, Any]:
 
 def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
   """Returns the flags of the modules, and whether prompts are pooled, too."""
-  modules, names, paths = files.read_json(path, list), [], []
-  for number, module in enumerate(modules):
-    if not isinstance(module, dict):
-      raise ValueError(f"{path}: module {number} is {module!r:.80}: no object")
+  names, paths = [], []
+  for number, module in enumerate(files.read_json(path, list)):
     place = f"{path}: module {number}"
+    if not isinstance(module, dict):
+      raise ValueError(f"{place} is {module!r:.80}: no object")
     _check(place, {"path": None, "type": None} | module, _MODULE_KEYS)
     package, _, name = module["type"].rpartition(".")
     is_theirs = package.split(".")[0] == "sentence_transformers"
     names.append(name if is_theirs else module["type"])
     paths.append(_check_path(place, module["path"]))
   made = ", ".join(names)
-  known = "Transformer, Pooling", "Transformer, Pooling, Normalize"
-  if made not in known:
+  if made not in _KNOWN_MODULES:
     raise ValueError(
-      f"{path}: makes vectors with {made}; expected {' or '.join(known)}: pass "
-      "--pooling instead"
+      f"{path}: makes vectors with {made}; expected "
+      f"{' or '.join(_KNOWN_MODULES)}: pass --pooling instead"
     )
   if paths[0]:
     raise ValueError(
@@ -161,17 +167,17 @@ def _find_pooling(path: str, settings: dict[str, Any]) -> str:
 
 def _read_transformer(folder: str) -> dict[str, Any]:
   """Returns the longest input, and whether text is lower-cased before all."""
-  paths = (os.path.join(folder, name) for name in _TRANSFORMERS)
-  found = ((path, files.read_json_if_any(path)) for path in paths)
-  path, settings = next((x for x in found if x[1]), ("", {}))
+  path, settings = "", {}
+  for name in _TRANSFORMERS:
+    if not settings:
+      path = os.path.join(folder, name)
+      settings = files.read_json_if_any(path)
   _check(path, settings, _TRANSFORMER_KEYS)
   length = settings.get("max_seq_length")
   if length is None:
     length = _find_length(folder)
-  return {
-    "max_seq_length": length,
-    "lower_case": settings.get("do_lower_case", False),
-  }
+  lower_case = settings.get("do_lower_case", False)
+  return {"max_seq_length": length, "lower_case": lower_case}
 
 
 def _find_length(folder: str) -> int:
@@ -247,8 +253,8 @@ def copy(source: str, folder: str) -> list[str]:
       files.write_bytes(os.path.join(folder, name), file.read())
   stated = {"max_seq_length": flags["max_seq_length"]}
   stated["do_lower_case"] = flags["lower_case"]
-  files.write_json(os.path.join(folder, _TRANSFORMERS[0]), stated)
-  return [*names, _TRANSFORMERS[0]]
+  files.write_json(os.path.join(folder, _TRANSFORMER), stated)
+  return [*names, _TRANSFORMER]
 
 
 def write(
@@ -265,18 +271,15 @@ def write(
     }
     for number, name in enumerate(names)
   ]
-  modes = {m: flag for flag, m in _POOLING_FLAGS.items() if m in _POOLING_MODES}
-  flags = {flag: pooling == mode for mode, flag in modes.items()}
-  contents = {
-    MODULES: modules,
-    os.path.join(modules[1]["path"], "config.json"): {
-      "word_embedding_dimension": size,
-      **flags,
-    },
-    _TRANSFORMERS[0]: {
-      "max_seq_length": max_seq_length,
-      "do_lower_case": False,
-    },
+  files.write_json(os.path.join(folder, MODULES), modules)
+
+  config = {
+    flag: mode == pooling
+    for flag, mode in _POOLING_FLAGS.items()
+    if mode in _POOLING_MODES
   }
-  for name, content in contents.items():
-    files.write_json(os.path.join(folder, name), content)
+  path = os.path.join(folder, modules[1]["path"], "config.json")
+  files.write_json(path, {"word_embedding_dimension": size, **config})
+  # The tokenizer lower-cases: this key would do it before, accents remaining.
+  stated = {"max_seq_length": max_seq_length, "do_lower_case": False}
+  files.write_json(os.path.join(folder, _TRANSFORMER), stated)

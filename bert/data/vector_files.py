@@ -116,8 +116,9 @@ def _append_only(file: BinaryIO) -> Any:
 
   def write(data):
     file.write(data)
-    return len(data)  # As a remote file does not.
+    return len(data)  # zipfile needs it; a remote file returns nothing.
 
+  # NumPy takes what has `read` for a file.
   return types.SimpleNamespace(write=write, flush=file.flush, read=None)
 
 

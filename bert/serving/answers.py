@@ -301,7 +301,8 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     asked, context = texts["question"], texts["context"]
     question = squad.Question("", asked, context, None, "context")
     [(document, _)] = self._maker.documents([question])
-    _ = document.first_tokens  # An error is of this request alone.
+    # Computed here: its ValueError must not fail the whole batch.
+    _ = document.first_tokens
     query, windows, was_cut = self._maker.windows(document, question)
     rows = [
       self._pack(query, document.ids[start : start + length])
