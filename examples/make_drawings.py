@@ -60,6 +60,9 @@ def page(width, height, title, parts):
   )
 
 
+_POOLED_MODELS = "PretrainingModel, ClassifierModel"
+
+
 def draw_model():
   """Draws BERT from the ids up, by our names and by the paper's."""
   x, wide, middle = 150, 380, 340
@@ -91,19 +94,15 @@ def draw_model():
   parts.append(arrow((200, 150), (120, 122)))
   pooled = "dense, tanh of [CLS]: [B, H]"
   parts.append(box(20, 80, 200, "Pooler", pooled, "main"))
-  heads = [
-    (20, "next sentence, classes", "PretrainingModel, ClassifierModel"),
-    (260, "masked words", "PretrainingModel"),
-    (440, "start and end", "SpanModel"),
-    (620, "tag of each token", "TaggerModel"),
+  heads = [  # Left, width, where its arrow begins, title, note.
+    (20, 200, (120, 80), "next sentence, classes", _POOLED_MODELS),
+    (260, 160, (middle, 150), "masked words", "PretrainingModel"),
+    (440, 160, (middle, 150), "start and end", "SpanModel"),
+    (620, 160, (middle, 150), "tag of each token", "TaggerModel"),
   ]
-  for left, title, note in heads:
-    is_pooled = left == 20
-    width = 200 if is_pooled else 160
-    centre = left + width / 2
+  for left, width, start, title, note in heads:
     parts.append(box(left, 10, width, title, note))
-    start = (centre, 80) if is_pooled else (middle, 150)
-    parts.append(arrow(start, (centre, 52)))
+    parts.append(arrow(start, (left + width // 2, 52)))
   return page(
     800, 700, "BERT: layers by their names here and in the paper", parts
   )
