@@ -44,12 +44,12 @@ class TaggingSettings(shared_flags.DataSettings):
     paths = shared_flags.find_data_files(self, ENDINGS)
     for kind, path in paths.items():
       if not remote.is_remote(path):
-        source = self.open_source(kind, path, tagging_schemes.NO_SCHEME)
+        source = self.inspect_file(kind, path, tagging_schemes.NO_SCHEME)
         next(tagging.read_sentences(source))
 
-  def open_source(self, kind: str, path: str, scheme: str) -> tagging.Source:
+  def inspect_file(self, kind: str, path: str, scheme: str) -> tagging.Source:
     """Finds out how a file is to be read, with the columns of the flags."""
-    return tagging.open_source(
+    return tagging.inspect_file(
       path,
       self.token_column,
       self.tag_column,
@@ -63,7 +63,6 @@ if __name__ == "__main__":
 
 from collections.abc import Callable
 import functools
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -129,11 +128,11 @@ def make_loss(settings: TaggingSettings, data: fine_tuning.Data):
   return loss
 
 
-def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
+def inspect_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   """Returns the files that the flags ask for, by kind."""
   paths = shared_flags.find_data_files(settings, ENDINGS)
   sources = {
-    kind: settings.open_source(kind, path, settings.tag_scheme)
+    kind: settings.inspect_file(kind, path, settings.tag_scheme)
     for kind, path in paths.items()
   }
   for source in sources.values():
@@ -142,7 +141,9 @@ def find_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
 
 
 def open_data(
-  settings: TaggingSettings, sources: dict[str, tagging.Source]
+  settings: TaggingSettings,
+  sources: dict[str, tagging.Source],
+  problem: str = "tagging",
 ) -> fine_tuning.Data:
   """Finds the sentences and labels; nothing is written."""
   labels, scheme = tagging_data.choose_labels(
@@ -167,7 +168,7 @@ def open_data(
   return fine_tuning.Data(
     features=features,
     metric=shared_flags.choose_metric(settings.best_metric, known),
-    model_settings={"problem": "tagging", "label_scheme": scheme},
+    model_settings={"problem": problem, "label_scheme": scheme},
     train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
@@ -221,20 +222,18 @@ def write_predictions(run: fine_tuning.Run) -> None:
 def train_and_predict(
   settings: TaggingSettings,
   create_model: Callable[..., keras.Model] = create_model,
-  **model_settings: Any,
+  problem: str = "tagging",
 ) -> None:
   """Trains, evaluates and predicts as the flags say.
 
   Args:
     settings: the flags.
     create_model: makes the model, as the function of this name does.
-    model_settings: what settings.json records about another model than this
-      program's; an export reads it.
+    problem: the kind of model, by which an export finds its class.
   """
-  sources = find_files(settings)
+  sources = inspect_files(settings)
   strategy = devices.make_strategy(settings)
-  data = open_data(settings, sources)
-  data = data._replace(model_settings={**data.model_settings, **model_settings})
+  data = open_data(settings, sources, problem)
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       tagging_data.make_features(examples, run.local_folder)

@@ -26,9 +26,13 @@ class FeatureTaggingSettings(run_tagging.TaggingSettings):
     "The layers whose outputs are concatenated; -1 is the last one, 0 the "
     "embeddings. mix before them sums them, with learned weights, and mix "
     "alone is that of all.",
+    decides=("model",),
   )
   lstm_size: int = _task(
-    768, "Units of the two LSTMs in each direction.", least=1
+    768,
+    "Units of the two LSTMs in each direction.",
+    least=1,
+    decides=("model",),
   )
 
   def check(self) -> None:
@@ -63,8 +67,6 @@ def main() -> None:
     settings,
     functools.partial(create_model, settings=settings),
     problem="feature_tagging",
-    feature_layers=settings.feature_layers,
-    lstm_size=settings.lstm_size,
   )
 
 

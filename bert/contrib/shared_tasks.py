@@ -91,7 +91,7 @@ def prepare_classifier(
 
 def prepare_tagging(settings: run_tagging.TaggingSettings) -> SharedTask:
   """Checks the flags of a tagger, and opens its files."""
-  sources = run_tagging.find_files(settings)
+  sources = run_tagging.inspect_files(settings)
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_tagging.open_data, settings, sources),

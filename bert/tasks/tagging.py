@@ -85,7 +85,7 @@ class _Line(NamedTuple):
 # Reading.
 
 
-def open_source(
+def inspect_file(
   path: str,
   token_column: int,
   tag_column: int,
@@ -140,15 +140,15 @@ def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
 
 def _read_groups(source: Source) -> Iterator[tuple[list[_Line], int]]:
   """Yields the lines of each sentence, with the number of its document."""
-  document, has_sentence, is_fresh = 0, False, True
+  document, has_sentence, is_document_empty = 0, False, True
   lines = (line for line in _read_lines(source) if not line.is_comment)
   for is_word, group in itertools.groupby(lines, lambda line: bool(line.cells)):
     if is_word:
       yield list(group), document
-      has_sentence, is_fresh = True, False
-    elif any(line.is_document for line in group) and not is_fresh:
+      has_sentence, is_document_empty = True, False
+    elif any(line.is_document for line in group) and not is_document_empty:
       # A mark before the first sentence of a document ends nothing.
-      document, is_fresh = document + 1, True
+      document, is_document_empty = document + 1, True
   if not has_sentence:
     raise ValueError(f"{source.path}: holds no sentence")
 

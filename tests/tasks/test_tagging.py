@@ -89,7 +89,7 @@ def test_comments_and_tokens_of_several_words_are_skipped(tmp_path):
 def test_files_to_predict_may_have_tags(tmp_path):
   def is_tagged(text, *columns):
     path = write(tmp_path, text).path
-    return tagging.open_source(path, *columns, "iob2", False).is_tagged
+    return tagging.inspect_file(path, *columns, "iob2", False).is_tagged
 
   assert is_tagged("B-PER Anna\n", 1, 0)
   assert is_tagged("Anna O\n", 0, -1)
@@ -177,11 +177,11 @@ def test_the_line_of_a_wrong_tag_is_its_own_behind_lines_without_words(
 @pytest.mark.parametrize("tag", ["PER-B", "B_PER", "person-artist"])
 def test_tags_beside_o_that_mark_no_entities_are_named(tmp_path, capsys, tag):
   path = write(tmp_path, f"saw O\nAl {tag}\n").path
-  assert tagging.open_source(path, 0, -1, "auto").scheme == "none"
+  assert tagging.inspect_file(path, 0, -1, "auto").scheme == "none"
   said = capsys.readouterr().err
   assert said.startswith(f"note: {path}:2: there is a tag O, but '{tag}' marks")
   assert said.count("\n") == 1
-  tagging.open_source(path, 0, -1, "none")
+  tagging.inspect_file(path, 0, -1, "none")
   assert not capsys.readouterr().err
 
 
@@ -209,7 +209,7 @@ def test_comments_are_skipped_and_said_where_words_begin_with_a_hash(
   tmp_path, capsys, text, words, comments
 ):
   path = write(tmp_path, text).path
-  source = tagging.open_source(path, 0, -1, "iob2")
+  source = tagging.inspect_file(path, 0, -1, "iob2")
   [sentence] = tagging.read_sentences(source)
   assert " ".join(sentence.words) == words
   assert capsys.readouterr().err == ""  # A program opens it twice.

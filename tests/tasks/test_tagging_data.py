@@ -20,7 +20,7 @@ def open_set(folder, kind, numbers, **others):
   settings = tagging_data.FeatureSettings(
     str(folder / "vocab.txt"), True, 16, False, LABELS, "iob2"
   )
-  source = tagging.open_source(path, 0, -1, "auto", True)
+  source = tagging.inspect_file(path, 0, -1, "auto", True)
   examples = tagging_data.find_set(kind, source, settings, **others)
   tagging_data.make_features(examples, str(folder))
   return examples
@@ -117,7 +117,7 @@ def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
   settings = tagging_data.FeatureSettings(
     str(tmp_path / "vocab.txt"), True, 16, False, labels, scheme
   )
-  source = tagging.open_source(str(path), 0, -1, "auto", False)
+  source = tagging.inspect_file(str(path), 0, -1, "auto", False)
   examples = tagging_data.find_set("predict", source, settings)
   tagging_data.make_features(examples, str(tmp_path))
   assert len(examples.features) == 2
