@@ -218,7 +218,7 @@ def main(**blocks: int) -> None:
       f"{encode.truncated:,} line(s) truncated to "
       f"--max_seq_length={settings.max_seq_length} tokens"
     )
-  flags = {}
+  flags: dict[str, str | None] = {}
   if settings.pooling != "none" and len(settings.layers) == 1:
     flags = {"pooling": settings.pooling, "layer": settings.layers[0]}
     flags["normalize"] = "true" if settings.normalize else None

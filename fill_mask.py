@@ -134,7 +134,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
     for block in blocks:
       for cloze, result in zip(block, answer(block), strict=True):
         write(show(cloze.line, result))
-        if settings.score:
+        if isinstance(result, masked_words.Score):
           total += result.pseudo_log_likelihood
           tokens += len(result.tokens)
       lines.report()

@@ -1,20 +1,16 @@
 """What a pre-training reads: flags, the model's config, and records."""
 
-from collections.abc import Callable
 import functools
 from typing import TypeVar
 
 from bert import modeling
 from bert.cli import devices, model_folder, pretraining
 from bert.data import file_search
+from bert.data import pretraining_data as data_records
 from bert.inputs import dynamic_masking, records, training_input
 from bert.tasks import pretraining_data
 
 _Settings = TypeVar("_Settings", bound=pretraining.PretrainingSettings)
-# Takes the input that reads files of records, and the files.
-AddMasks = Callable[
-  [training_input.TrainingInput, list[str]], training_input.TrainingInput
-]
 
 
 def read_settings(kind: type[_Settings]) -> _Settings:
@@ -48,35 +44,27 @@ def open_data(
   Returns the data. A ValueError names a file that is missing or damaged, or
   was made with other flags.
   """
-  absent = ()
-  if settings.dynamic_masking or not masks:
-    absent += ("masked_lm_",)
-  if not settings.next_sentence:
-    absent += ("next_sentence_",)
-  add_masks = None
+  vocabulary = None
   if settings.dynamic_masking:
-    add_masks = functools.partial(
-      dynamic_masking.add_masks,
-      settings=settings,
-      vocabulary=pretraining.read_vocabulary(settings, encode_id=int),
-    )
-  return open_files(settings, config, absent, add_masks)
+    vocabulary = pretraining.read_vocabulary(settings, encode_id=int)
+  return open_files(settings, config, vocabulary, settings.next_sentence, masks)
 
 
 def open_files(
   settings: pretraining.ReaderSettings,
   config: modeling.EncoderConfig,
-  absent: tuple[str, ...] = (),
-  add_masks: AddMasks | None = None,
+  vocabulary: data_records.Vocabulary | None = None,
+  next_sentence: bool = True,
+  masks: bool = True,
 ) -> pretraining_data.PretrainingData:
   """Opens the files of records that flags name.
 
   Args:
     settings: the flags.
     config: of the model, which limits ids and lengths.
-    absent: prefixes of the features that the records lack.
-    add_masks: masks the records of files while they are read; see
-      `dynamic_masking`.
+    vocabulary: of records without masks, which are drawn while reading.
+    next_sentence: whether records are sentence pairs.
+    masks: whether words are masked, in the records or by the vocabulary.
 
   Returns the data. A ValueError names a file that is missing or damaged, or
   was made with other flags.
@@ -88,7 +76,11 @@ def open_files(
     settings.eval_input_file or settings.input_file, "eval_input_file"
   )
 
-  # A look at each file shows now what would fail after hours.
+  # A look at each file shows now what would fail after hours. Records lack the
+  # features of what is not learned, or is drawn.
+  absent = () if masks and not vocabulary else ("masked_lm_",)
+  if not next_sentence:
+    absent += ("next_sentence_",)
   spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
   spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
   limits = records.pretraining_limits(length, config)
@@ -105,8 +97,8 @@ def open_files(
     find_fault=lambda: records.find_fault(paths, spec, limits),
     identity=records.describe_files(train_files),
   )
-  if add_masks:
-    source = add_masks(source, paths)
+  if vocabulary:
+    source = dynamic_masking.add_masks(source, paths, settings, vocabulary)
   parse = source.parse
   if settings.group_by_length:
     source = records.group_by_length(source, train_files, settings)
@@ -116,5 +108,5 @@ def open_files(
     eval_identity=records.describe_files(eval_files),
     parse=parse,
     source=source,
-    is_masked=add_masks is not None or "masked_lm_ids" in spec,
+    is_masked=masks,
   )

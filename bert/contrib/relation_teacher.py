@@ -6,14 +6,14 @@ run.train(teacher.add_to(loss), teacher.forward, teacher.memory)
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import model_folder
 from bert.contrib import distillation_settings, relations
-from bert.convert import tokenizer_files
+from bert.convert import models, tokenizer_files
 from bert.data import hub
 from bert.inputs import records
 from bert.training import memory, same_run, training_plan
@@ -143,7 +143,9 @@ def load(
   )
 
 
-def _check_vocabulary(vocab_file: str | None, path: str, folder: Any) -> None:
+def _check_vocabulary(
+  vocab_file: str | None, path: str, folder: models.ModelFolder
+) -> None:
   """Refuses a teacher that cuts texts otherwise: tokens are compared."""
   # A folder of transformers 5 has its vocabulary in tokenizer.json alone.
   theirs = folder.vocab_file or tokenizer_files.find_vocabulary(folder.folders)

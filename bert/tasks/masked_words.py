@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import json
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert import tokenization
 from bert.inputs import text_inputs
@@ -149,8 +149,7 @@ def guesses_json(
     [{"token": g.token, "probability": round(g.probability, 6)} for g in mask]
     for mask in masks
   ]
-  fields = {"line": line.number, "text": line.text, "masks": shown}
-  return json.dumps(fields, ensure_ascii=False)
+  return _to_json(line, masks=shown)
 
 
 def guesses_table(
@@ -171,14 +170,17 @@ def guesses_table(
 def score_json(line: text_inputs.InputLine, score: Score) -> str:
   """Returns the score of a line as a JSON object."""
   perplexity = score.pseudo_perplexity
-  fields = {
-    "line": line.number,
-    "text": line.text,
-    "pseudo_log_likelihood": round(score.pseudo_log_likelihood, 6),
-    "pseudo_perplexity": None if perplexity is None else round(perplexity, 6),
-    "tokens": score.tokens,
-    "log_probs": [round(value, 6) for value in score.log_probs],
-  }
+  return _to_json(
+    line,
+    pseudo_log_likelihood=round(score.pseudo_log_likelihood, 6),
+    pseudo_perplexity=None if perplexity is None else round(perplexity, 6),
+    tokens=score.tokens,
+    log_probs=[round(value, 6) for value in score.log_probs],
+  )
+
+
+def _to_json(line: text_inputs.InputLine, **answer: Any) -> str:
+  fields = {"line": line.number, "text": line.text, **answer}
   return json.dumps(fields, ensure_ascii=False)
 
 
