@@ -119,15 +119,15 @@ def read_pooling(settings: shared_flags.FineTuningSettings) -> dict[str, str]:
   return {name: recorded[name][0] for name in ("pooling",) if name in recorded}
 
 
-def by_seed(settings: Any) -> dict[int, Any]:
+def by_seed(settings: _Settings) -> dict[int, _Settings]:
   """Returns the settings of each run: one run, or one for each of --seeds."""
-  if not settings.seeds:
+  given: tuple[str, ...] = getattr(settings, "seeds", ())
+  if not given:
     return {settings.seed: settings}
-  seeds = [int(seed) for seed in settings.seeds if seed.isdecimal()]
-  if len(set(seeds)) < len(settings.seeds):
+  seeds = [int(seed) for seed in given if seed.isdecimal()]
+  if len(set(seeds)) < len(given):
     raise ValueError(
-      f"--seeds={','.join(settings.seeds)}: expected different numbers, such "
-      "as 1,2,3"
+      f"--seeds={','.join(given)}: expected different numbers, such as 1,2,3"
     )
   prefix = os.path.join(settings.output_dir, "seed-")
   return {
@@ -169,6 +169,7 @@ def describe_run(
 class Run(training_run.TrainingRun):
   """A model and its data; `open_run` makes it."""
 
+  settings: shared_flags.FineTuningSettings
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
@@ -204,7 +205,7 @@ class Run(training_run.TrainingRun):
     )
     self.step = output_folder.load_trained_weights(settings, self.model)
     if self.is_chief:
-      self.write_model_files(data.labels)
+      self.write_model_files(settings.vocab_file, data.labels)
       trained = output_folder.trained_folder(settings)
       same_run.write(self.folder, trained, self.record, data.sets)
       for examples in data.test:  # The scores are of earlier predictions.

@@ -8,12 +8,12 @@ import os
 import pathlib
 import re
 import tempfile
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from bert.cli import model_folder
+from bert import modeling
+from bert.cli import model_folder, shared_flags
 from bert.data import atomic, files, hub, remote
 from bert.training import model_selection, same_run
 from bert.vocabularies import vocabulary_table
@@ -35,7 +35,9 @@ _MADE_EARLY = re.compile(r"\.tf_record|^events\.out|^curves\.jsonl$|^\.")
 
 @contextlib.contextmanager
 def claim(
-  settings: Any, config: Any, strategy: tf.distribute.Strategy
+  settings: shared_flags.TrainingSettings,
+  config: modeling.EncoderConfig,
+  strategy: tf.distribute.Strategy,
 ) -> Iterator[None]:
   """Makes the output folder and keeps other runs out while the body runs.
 
@@ -106,7 +108,7 @@ def local_folder(
   return tempfile.TemporaryDirectory()
 
 
-def check_evaluations(settings: Any) -> None:
+def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
   """Raises a ValueError if flags, or best weights, contradict evaluations."""
   if not settings.do_train or settings.evaluates_in_training:
     return
@@ -119,7 +121,9 @@ def check_evaluations(settings: Any) -> None:
     )
 
 
-def load_trained_weights(settings: Any, model: keras.Model) -> int:
+def load_trained_weights(
+  settings: shared_flags.TrainingSettings, model: keras.Model
+) -> int:
   """Loads the weights to start a training from, or the trained ones.
 
   Without --do_train, prefers the run's best weights, and none may be missing.
@@ -150,7 +154,9 @@ def load_trained_weights(settings: Any, model: keras.Model) -> int:
   return load_weights(settings, variables)
 
 
-def load_weights(settings: Any, variables: Mapping[str, tf.Variable]) -> int:
+def load_weights(
+  settings: shared_flags.TrainingSettings, variables: Mapping[str, tf.Variable]
+) -> int:
   """Loads the newest checkpoint in --output_dir, or else --init_checkpoint.
 
   That may lack this head's variables, and have another's; both are printed.
@@ -192,7 +198,7 @@ def _join_heads(names: Sequence[str]) -> list[str]:
   return list(shown)
 
 
-def trained_folder(settings: Any) -> str:
+def trained_folder(settings: shared_flags.TrainingSettings) -> str:
   """Returns the folder of the training whose weights a run predicts with."""
   if not starts_elsewhere(settings):
     return settings.output_dir
@@ -200,7 +206,7 @@ def trained_folder(settings: Any) -> str:
   return next(filter(same_run.is_of_training, folders), settings.output_dir)
 
 
-def starts_elsewhere(settings: Any) -> bool:
+def starts_elsewhere(settings: shared_flags.TrainingSettings) -> bool:
   """Returns whether a run predicts with the weights of --init_checkpoint."""
   folder = settings.output_dir
   is_own = settings.do_train or model_selection.best_step(folder) is not None

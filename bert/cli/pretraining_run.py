@@ -104,7 +104,7 @@ class Run(training_run.TrainingRun):
         writes=self.is_chief,
       )
     if self.is_chief:
-      self.write_model_files()
+      self.write_model_files(self.settings.vocab_file)
 
   def sample_labels(self) -> None:
     """Counts words to guess, for scores to be compared with their frequency.

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 from bert import modeling
-from bert.cli import output_folder
+from bert.cli import output_folder, shared_flags
 from bert.data import progress, sbert_files, text_prompts
 from bert.training import same_run
+
+_Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
 
 def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
   return {}
 
 
-def follow_start(settings: Any) -> Any:
+def follow_start(settings: _Settings) -> _Settings:
   """Gives a run that begins with --model the flags that are stated.
 
   A ValueError says that the model prepares its texts as no training does.

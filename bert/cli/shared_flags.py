@@ -104,7 +104,7 @@ class TextSettings(typed_flags.Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSettings(typed_flags.Settings):
+class TrainingSettings(ModelSettings):
   """The settings of every training."""
 
   do_train: bool = _training(False, "Whether to train.")

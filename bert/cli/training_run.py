@@ -28,7 +28,7 @@ from bert.weights import checkpoints
 class TrainingRun:
   """A model, its data, and the devices it runs on."""
 
-  settings: Any  # The values of the program's flags.
+  settings: shared_flags.TrainingSettings
   data: Any
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig
@@ -52,13 +52,15 @@ class TrainingRun:
     """Whether this worker writes to the output folder."""
     return self.strategy.extended.should_checkpoint
 
-  def write_model_files(self, labels: Sequence[str] = ()) -> None:
+  def write_model_files(
+    self, vocab_file: str | None, labels: Sequence[str] = ()
+  ) -> None:
     """Writes config, vocabulary and labels, so that --model can be it."""
     path = os.path.join(self.folder, "bert_config.json")
     if not files.exists(path):
       files.write_text(path, self.config.to_json_string())
-    if self.settings.vocab_file:
-      vocabulary_table.copy(self.settings.vocab_file, self.folder)
+    if vocab_file:
+      vocabulary_table.copy(vocab_file, self.folder)
     if labels:
       label_files.write(os.path.join(self.folder, "labels.txt"), labels)
 
