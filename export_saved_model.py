@@ -232,18 +232,23 @@ def main() -> None:
   settings = read_settings()
   if settings.whole_word_answers:
     squad_settings.check_whole_words(settings.vocab_file)
+
+  # The model, with the settings of its training unless flags override them.
   trained = load_model(settings)
   model_folder.check_vocabulary(settings.vocab_file, trained.config)
   model_folder.check_length(settings.max_seq_length or 0, trained.config)
   given = sorted(settings.given & trained_models.SETTINGS)
   values = {name: getattr(settings, name) for name in given}
   trained = trained_models.override(trained, values)
-  prediction = trained.prediction
+
+  # What answers depend on, for whoever reads along.
+  prediction = trained.answer_settings
   print(f"weights from {trained.weights}")
   if prediction.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
   names = trained_models.setting_names(trained.kind)
   print(trained_models.describe_settings({n: prediction[n] for n in names}))
+
   result = exporting.write(
     settings.export_dir,
     trained,

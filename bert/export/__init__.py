@@ -1,1 +1,1 @@
-"""Trained models as graphs that take text."""
+"""Trained models as graphs of ids; SavedModels of some take text."""

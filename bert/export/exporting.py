@@ -24,16 +24,27 @@ def write(
 ) -> str:
   """Writes a model to a new folder, loads it again and compares.
 
-  With a gate, which it must pass, the products are int8. Returns how close the
-  export is, in words; a ValueError if it is not close enough.
+  Args:
+    folder: is new or empty; it appears whole or not at all.
+    trained: the model and its task.
+    vocab_file: its vocabulary, which is copied.
+    format: a key of `formats.FORMATS`.
+    gate: what an export with products of int8 must pass; None: of float32.
+
+  Returns how close the export is, in words; a ValueError if it is not close
+  enough.
   """
   functions = signatures.ModelFunctions(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
     card = _write(temporary, functions, format, quantizes=bool(gate))
+
+    # An export of float32 gives the same numbers.
     if not gate:
       load = importlib.import_module(formats.FORMATS[format].writer).load
       difference = _compare(functions, load(temporary, card))
       return f"loaded again, it gives the same within {difference:.1g}"
+
+    # One of int8 gives others: its answers are compared, and the card says how.
     found = comparison.compare(
       exported_model.ExportedModel(temporary, engine=functions),
       exported_model.ExportedModel(temporary),
@@ -47,17 +58,21 @@ def write(
 
 def _write(folder, functions, format, quantizes) -> export_card.Card:
   """Writes all files; returns what export.json describes."""
+  # What the encoder and the answers need, in files of their own.
   trained, vocab_file = functions.trained, functions.vocab_file
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
   if trained.labels:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
+
+  # The model. Whoever loads it compares the hashes of files with the card.
   kind = formats.FORMATS[format]
   importlib.import_module(kind.writer).save(folder, functions, quantizes)
   hashed = [*vocabulary_table.saved_names(vocab_file), *kind.hashed]
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
   hashes[export_card.WEIGHTS] = functions.hash_weights()
+
   # Exports of older versions do not say how they saturate.
   quantized = {"dtype": "int8", "saturates": False} if quantizes else {}
   card = _describe(functions, format, hashes=hashes, quantization=quantized)
@@ -81,9 +96,9 @@ def _describe(functions, format, **others) -> export_card.Card:
     do_lower_case=trained.do_lower_case,
     num_layers=trained.config.num_hidden_layers,
     num_heads=getattr(trained.config, "num_attention_heads", 0),
-    settings={name: trained.prediction[name] for name in maker.settings},
+    settings={name: trained.answer_settings[name] for name in maker.settings},
     weights=hub.name_of(trained.weights),
-    training=dict(trained.settings),
+    training=dict(trained.training_settings),
     versions={name: importlib.metadata.version(name) for name in packages},
     **others,
   )
@@ -103,6 +118,7 @@ def in_memory(
 
 def _make_inputs(functions) -> dict[str, np.ndarray]:
   """Makes an input of random tokens of the full length, a third padding."""
+  # Two segments, if the model has two, and a masked word, if it knows that.
   length = functions.max_seq_length
   ids = np.random.default_rng(1).integers(0, functions.num_tokens, [1, length])
   mask = (np.arange(length) < max(2, 2 * length // 3)).astype(int)[None]
@@ -111,6 +127,7 @@ def _make_inputs(functions) -> dict[str, np.ndarray]:
   if functions.mask_id is not None:
     ids[0, 1] = functions.mask_id
   values = [ids * mask, mask, segments]
+
   # What a head takes besides has no random values, as not all may be allowed.
   values += [np.array([row]) for row in functions.maker.more_inputs.values()]
   return {
@@ -125,15 +142,18 @@ def _compare(functions, run) -> float:
   expected, found, worst = functions.run(inputs), run(inputs), 0.0
   for name, wanted in expected.items():
     given = np.asarray(found[name], float)
-    # Outputs at padding are ignored.
+    # Some differences mean nothing: outputs at padding, and the order of tokens
+    # that are equally likely.
     if getattr(functions.trained.model, "scores_tokens", False):
       is_token = inputs["input_mask"] > 0
       wanted, given = wanted[is_token], given[is_token]
     if name == "ids":
       certain = _has_certain_place(expected["probabilities"])
       wanted, given = wanted[certain], given[certain]
+
+    # Ids and positions are integers, which must be equal.
     difference = np.abs(given - wanted).max(initial=0)
-    limit = 0.0  # Ids and positions are integers.
+    limit = 0.0
     if wanted.dtype.kind == "f":
       limit = _TOLERANCE * np.abs(wanted).max(initial=1.0)
     if not difference <= limit:  # So that NaN fails.

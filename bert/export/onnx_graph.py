@@ -210,6 +210,7 @@ def load(folder: str, card: export_card.Card) -> exported_model.Run:
 
 def _add_encoder(graph, config):
   """Adds BERT; returns its hidden states [B, S, H], the embeddings first."""
+  # Embeddings of words, segments and positions.
   path = "bert/embeddings"
   length = graph.add("Shape", "input_ids", start=1, end=2)
   words = graph.weight(f"{path}/word_embeddings")
@@ -224,6 +225,8 @@ def _add_encoder(graph, config):
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
     kernel, bias = graph.dense(f"{path}/project")
     embedded = graph.add("Add", graph.add("MatMul", embedded, kernel), bias)
+
+  # Which tokens each token sees, and a score far below all for the others.
   seen = graph.cast(graph.add("Unsqueeze", "input_mask", [1, 2]), np.float32)
   if not config.is_bidirectional:
     square = graph.add("Concat", length, length, axis=0)
@@ -232,6 +235,7 @@ def _add_encoder(graph, config):
   padding = graph.add("Sub", 1.0, seen)
   # [B, 1, 1, S], or [B, 1, S, S] where tokens see those before.
   mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)
+
   states = [embedded]
   for layer in range(config.num_hidden_layers):
     states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
@@ -263,6 +267,7 @@ def _attend(graph, config, layer, hidden, mask_scores):
     rows = graph.add("Reshape", rows, [0, 0, count, size])
     return graph.add("Transpose", rows, perm=order)
 
+  # [B, N, S, D], and the keys transposed.
   query, value = split("query", 0, 2, 1, 3), split("value", 0, 2, 1, 3)
   key = split("key", 0, 2, 3, 1)  # [B, N, D, S]
   scores = graph.add("MatMul", query, key)
@@ -296,7 +301,7 @@ def _activate(graph, x, config):
 
 
 def _add_vectors(graph, source, states):
-  settings, config = source.trained.prediction, source.trained.config
+  settings, config = source.trained.answer_settings, source.trained.config
   state = states[1:][settings["layer"]]
   vectors = _pool(graph, state, settings["pooling"])
   if settings.get("normalize"):
@@ -320,9 +325,11 @@ def _add_tags(graph, source, states):
 
 def _add_classifier(graph, source, states):
   trained, maker = source.trained, source.maker
-  pooling = trained.settings.get("pooling", trained.config.pooler_input)
+  pooling = trained.training_settings.get(
+    "pooling", trained.config.pooler_input
+  )
   pooled = _pool(graph, states[-1], pooling)
-  if "pooling" not in trained.settings:
+  if "pooling" not in trained.training_settings:
     pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
     pooled = graph.add("Tanh", pooled)
   head = graph.weight("output_weights"), graph.weight("output_bias")
@@ -367,8 +374,9 @@ def _pool(graph, state, pooling):
 
 def _add_guesses(graph, source, states):
   """Adds the guesses for each [MASK]; see `ModelFunctions`."""
+  # The states at the masks of all texts, as rows.
   config = source.trained.config
-  top_k = min(source.trained.prediction["top_k"], source.num_tokens)
+  top_k = min(source.trained.answer_settings["top_k"], source.num_tokens)
   ranks, places = _find_masks(graph, source.mask_id)
   positions = graph.add("Where", graph.cast(ranks, bool), places, -1)
   shape = ["batch", "masks"]
@@ -376,6 +384,8 @@ def _add_guesses(graph, source, states):
   places = graph.add("Unsqueeze", places, [2])
   rows = graph.add("GatherND", states[-1], places, batch_dims=1)  # [B, M, H]
   rows = graph.add("Reshape", rows, [-1, config.hidden_size])  # [B*M, H]
+
+  # `heads.MaskedLmHead`.
   path = "cls/predictions/transform"
   rows = graph.add("Gemm", rows, *graph.dense(f"{path}/dense"))
   rows = _normalize(graph, config, _activate(graph, rows, config), path)
@@ -383,6 +393,8 @@ def _add_guesses(graph, source, states):
   bias = graph.weight("cls/predictions/output_bias")
   logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
   logits = graph.add("Add", logits, source.row_bias)
+
+  # The best tokens of each row, again by texts.
   shares = graph.add("Softmax", logits)
   best, ids = graph.add_many("TopK", 2, shares, [top_k])
   counts = graph.add("Concat", graph.add("Shape", positions), [top_k], axis=0)
@@ -398,6 +410,7 @@ def _find_masks(graph, mask_id):
   is_mask = graph.add("Equal", "input_ids", np.int32(mask_id))
   is_mask = graph.cast(is_mask, np.int32)
   length = graph.add("Shape", "input_ids", start=1, end=2)
+  # Falling ranks, so that TopK gives the masks in their order, then filling.
   ranks = graph.add("Range", graph.add("Squeeze", length), 0, -1)
   ranks = graph.add("Mul", is_mask, graph.cast(ranks, np.int32))  # [B, S]
   counts = graph.add("ReduceSum", is_mask, [1])  # [B, 1]
@@ -405,7 +418,8 @@ def _find_masks(graph, mask_id):
   return graph.add_many("TopK", 2, ranks, graph.cast(most, np.int64))
 
 
-# By the class of a head, None for the encoder alone; ONNX takes no others.
+# By the class of a head, None for the encoder alone; ONNX takes no others. They
+# compute what `named_outputs` of the heads and `ModelFunctions` do.
 _HEADS = {
   None: _add_vectors,
   heads.ClassifierModel: _add_classifier,

@@ -37,7 +37,9 @@ class ModelFunctions:
   def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
     self.trained, self.vocab_file = trained, vocab_file
     self.maker = answers.find_maker(trained.kind)
-    self.max_seq_length = trained.prediction["max_seq_length"]
+    self.max_seq_length = trained.answer_settings["max_seq_length"]
+
+    # Which tokens there are to guess.
     vocab = vocabulary_table.load_vocab(vocab_file)
     self.num_tokens = len(vocabulary_table.ids_of_tokens(vocab))
     rows = trained.config.vocab_size
@@ -45,6 +47,7 @@ class ModelFunctions:
     bias = vocabulary_table.bias_of_rows(vocab, rows)
     self.row_bias = np.array(bias, np.float32)
     self.mask_id = vocab.get(answers.MASK)  # None if it has no such token.
+
     # Models that were only pre-trained: what their answers need is made here.
     pretrained = {answers.FEATURES: self._pool, answers.FILL_MASK: self._guess}
     self._compute = pretrained.get(trained.kind, self._apply_head)
@@ -77,7 +80,7 @@ class ModelFunctions:
 
   def _pool(self, *ids):
     states = self.trained.model(*ids, return_hidden_states=True).hidden_states
-    settings = self.trained.prediction
+    settings = self.trained.answer_settings
     state = states[1:][settings["layer"]]  # The first is the embedding.
     vectors = heads.pool(state, ids[1], settings["pooling"])
     if settings.get("normalize"):
@@ -94,7 +97,7 @@ class ModelFunctions:
     positions = masks.to_tensor(default_value=-1)  # [B, M]
     output = self.trained.model(input_ids, *others, tf.maximum(positions, 0))
     logits = output.masked_lm_logits + self.row_bias
-    count = min(self.trained.prediction["top_k"], self.num_tokens)
+    count = min(self.trained.answer_settings["top_k"], self.num_tokens)
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
     return {"positions": positions, "ids": ids, "probabilities": best}
 
@@ -144,7 +147,7 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
   python = vocabulary_table.make_tokenizer(functions.vocab_file)
   cls_id, sep_id = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   labels = tf.constant(list(trained.labels), tf.string)
-  get = trained.prediction.get
+  get = trained.answer_settings.get
   prompt = text_prompts.find_prompt(
     get("prompts"), get("default_prompt_name"), "prompt_name"
   )
@@ -176,11 +179,14 @@ def save(
   folder: str, functions: ModelFunctions, quantizes: bool = False
 ) -> None:
   """Writes a SavedModel; the head of this file names its signatures."""
+  # From ids to numbers.
   trained, specs = functions.trained, functions.input_specs()
   # Traced once for two signatures: half the graph, half the time to load.
   named = {"ids": tf.function(lambda *ids: functions.traced(*ids), specs)}
   if hasattr(trained.config, "num_attention_heads"):
     named["attention"] = tf.function(functions.attention, specs)
+
+  # From strings to answers, where the graph can do all that the maker does.
   tokenizer, texts = None, functions.maker.texts
   if "text_pair" in texts:
     tokenizer = tf_tokenization.make_tokenizer(
@@ -190,6 +196,7 @@ def save(
     names = texts if trained.has_text_pair else texts[:1]
     strings = [tf.TensorSpec([None], tf.string, name) for name in names]
     named["serving_default"] = tf.function(serve, strings)
+
   tf.saved_model.save(
     Variables(trained.model, tokenizer),
     folder,

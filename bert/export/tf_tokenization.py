@@ -73,6 +73,7 @@ class WordPieces(tf.Module):
     self, texts: tf.Tensor, most_words: int | None = None
   ) -> tf.RaggedTensor:
     """Returns ids, int32 [B, (T)], of the first words of texts, string [B]."""
+    # Every word is a token at least: more words would not fit.
     words = self.split_words(texts)[:, :most_words]
     is_long = tf.strings.length(words.values, "UTF8_CHAR") > _LONGEST_WORD
     # No token of a vocabulary has a space in front, so it is unknown.

@@ -37,8 +37,9 @@ class TrainedModel:
   thresholds: tuple[float, ...] = ()  # For each label of a multi_label one.
   has_text_pair: bool = True  # Whether a classifier learned from pairs.
   # The settings on which answers depend besides labels: see `setting_names`.
-  prediction: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  answer_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  # settings.json of the training, and the columns of its files.
+  training_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   weights: str = ""  # The folder and step they are from.
 
 
@@ -103,8 +104,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     labels=labels,
     thresholds=tuple(thresholds),
     has_text_pair=prediction["has_text_pair"],
-    prediction=prediction,
-    settings=settings | {"columns": prediction["columns"]},
+    answer_settings=prediction,
+    training_settings=settings | {"columns": prediction["columns"]},
     weights=weights,
   )
 
@@ -168,6 +169,7 @@ def load_pretrained(
   kind: str | None = None,
 ) -> TrainedModel:
   """Loads weights as FEATURES or FILL_MASK; a ValueError if they do not fit."""
+  # Without a kind, the head that the weights have decides.
   if not kind:
     has_head = _MASKED_LM in weights.shapes
     kind = answers.FILL_MASK if has_head else answers.FEATURES
@@ -180,6 +182,8 @@ def load_pretrained(
         "fill_mask.py makes its guesses"
       )
     checkpoints.check_masked_lm(weights, [_MASKED_LM])
+
+  # The head of a task is no use without the settings of its training.
   for name in ("output_weights", "cls/squad/output_weights"):
     if name in weights.shapes:
       print(
@@ -188,6 +192,8 @@ def load_pretrained(
         "convert_checkpoint.py makes of a Hugging Face classifier",
         file=sys.stderr,
       )
+
+  # All weights are needed but for the pooler, which neither kind reads.
   model = make(config, "float32")
   checkpoints.assign(
     weights,
@@ -200,7 +206,7 @@ def load_pretrained(
     model=model,
     do_lower_case=do_lower_case,
     has_text_pair=config.type_vocab_size > 1,
-    prediction={
+    answer_settings={
       **_DEFAULTS,
       **dict.fromkeys(text_prompts.PREPARATION),
       "max_seq_length": min(128, config.max_position_embeddings),
@@ -210,7 +216,12 @@ def load_pretrained(
 
 
 def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
-  """Replaces settings of predictions; a ValueError if one does not fit."""
+  """Replaces settings of predictions; a ValueError if one does not fit.
+
+  Args:
+    trained: a model.
+    values: by the names of flags, which are those of the settings.
+  """
   kind, config = trained.kind, trained.config
   names = setting_names(kind)
   for name in values:
@@ -218,7 +229,9 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
       raise ValueError(
         f"--{name}: a model of the kind {kind} has only {', '.join(names)}"
       )
-  found = {**trained.prediction, **values}
+
+  # What a setting may be depends on the model, or on another setting.
+  found = {**trained.answer_settings, **values}
   layers = config.num_hidden_layers
   if not -layers <= found.get("layer", 0) < layers:
     raise ValueError(
@@ -231,4 +244,4 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
   if _THRESHOLD in values and not found["version_2_with_negative"]:
     raise ValueError(f"--{_THRESHOLD}: this model answers every question")
   answers.check_settings(kind, found, config.max_position_embeddings)
-  return dataclasses.replace(trained, prediction=found)
+  return dataclasses.replace(trained, answer_settings=found)

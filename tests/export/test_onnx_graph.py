@@ -58,7 +58,7 @@ def make_graph(tmp_path):
     # The rows 5 to 36, 38 and 39 of the embeddings have no token.
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
-    trained = dataclasses.replace(trained, prediction=prediction)
+    trained = dataclasses.replace(trained, answer_settings=prediction)
     return signatures.ModelFunctions(trained, str(path))
 
   return make

@@ -30,7 +30,7 @@ def save(vocab_file, tmp_path):
     """Saves a model; returns what calls its signatures with lists."""
     prediction = {"max_seq_length": SEQUENCE, **(settings or {})}
     trained = trained_models.TrainedModel(
-      kind, CONFIG, model, True, prediction=prediction, **fields
+      kind, CONFIG, model, True, answer_settings=prediction, **fields
     )
     signatures.save(
       str(tmp_path), signatures.ModelFunctions(trained, vocab_file)

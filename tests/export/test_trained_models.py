@@ -58,10 +58,10 @@ def test_lengths_are_compared_before_an_export():
     config=modeling.BertConfig(30),
     model=None,
     do_lower_case=True,
-    prediction=prediction,
+    answer_settings=prediction,
   )
   values = {"max_query_length": 12}
-  found = trained_models.override(trained, values).prediction
+  found = trained_models.override(trained, values).answer_settings
   assert found == prediction | values
   for name, value, message in (
     ("max_query_length", 13, "=16: expected more than --max_query_length=13 a"),
