@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # They load TensorFlow.
   from bert.convert import models
 
 _Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
+_Casing = tuple[bool, str]  # do_lower_case, and the file that says it.
 _ROUNDED_TO = 128  # A multiple of this may be the vocab_size of a new model.
 _ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 
@@ -202,9 +203,7 @@ _FINDERS = {
 }
 
 
-def _find_casing(
-  settings: shared_flags.StartSettings,
-) -> tuple[bool, str] | None:
+def _find_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   """Returns the casing of a model, and the file next to it that says it."""
   values = settings.flag_values()
   paths = [settings.folder, *map(values.get, ("model_dir", *_FINDERS))]
@@ -213,21 +212,20 @@ def _find_casing(
     folders |= {path: None, os.path.dirname(path) or ".": None}
   for folder in folders:
     found = tokenizer_files.read_casing(folder)
-    if not found and folder == settings.folder and values["vocab_file"]:
-      found = _guess_casing(settings, values["vocab_file"])
+    if not found and folder == settings.folder:
+      found = _guess_casing(settings)
     if found:
       return found
   return None
 
 
-def _guess_casing(
-  settings: shared_flags.StartSettings, vocab_file: str
-) -> tuple[bool, str] | None:
+def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   """Returns the casing that the weights or the vocabulary of a model show.
 
   What a vocabulary looks like is no statement: the user's own counts instead.
   """
   folder = settings.folder or ""
+  vocab_file = settings.flag_values()["vocab_file"]  # Given, or in the folder.
   if vocab_file == os.path.join(folder, "assets", "vocab.txt"):
     is_start = "init_checkpoint" not in settings.given
     start = settings.start() if is_start else open(folder)

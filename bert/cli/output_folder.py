@@ -163,8 +163,8 @@ def load_weights(
   Returns the number of updates behind the weights.
   """
   folder = settings.output_dir
-  # The step at which training resumes depends on the slots, too.
-  step = checkpoints.restore(folder, variables, settings.do_train)
+  # A training skips a checkpoint whose slots are damaged: so must this.
+  step = checkpoints.restore(folder, variables, reads_all=settings.do_train)
   if step is not None:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
