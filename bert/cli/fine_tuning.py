@@ -34,7 +34,7 @@ from bert.cli import (
 )
 from bert.data import files
 from bert.inputs import batch_order, feature_sets
-from bert.training import prediction, same_run, training_plan
+from bert.training import same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
@@ -173,7 +173,7 @@ class Run(training_run.TrainingRun):
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
-  forward: prediction.Forward = heads.forward
+  forward: training_plan.Forward = heads.forward
   score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
@@ -188,8 +188,8 @@ class Run(training_run.TrainingRun):
   def make_model(
     self,
     create_model: Callable[..., keras.Model],
-    predict: prediction.Predict,
-    forward: prediction.Forward = heads.forward,
+    predict: training_plan.Predict,
+    forward: training_plan.Forward = heads.forward,
   ) -> None:
     """Makes the model, loads its weights, and records the run in its folder.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert.cli import model_folder
+from bert.cli import model_folder, shared_flags
 from bert.data import files, label_files, record_writer
 from bert.inputs import feature_files, training_input
 from bert.tasks import distillation
@@ -18,8 +18,15 @@ from bert.training import prediction, same_run, training_plan
 from bert.weights import checkpoints
 
 
-def find_teacher(settings: Any, data: Any) -> str | None:
-  """Checks a training's --teacher; returns a digest of its weights."""
+def find_teacher(
+  settings: shared_flags.FineTuningSettings, data: Any
+) -> str | None:
+  """Checks a training's --teacher; returns a digest of its weights.
+
+  Args:
+    settings: those of the run that learns.
+    data: its `fine_tuning.Data`.
+  """
   folder = settings.teacher
   if not folder or not data.train:
     return None
@@ -33,11 +40,12 @@ def find_teacher(settings: Any, data: Any) -> str | None:
   prefix = checkpoints.latest_checkpoint(model_folder.find_weights(folder))
   if not prefix or "problem" not in theirs:
     raise ValueError(f"--teacher={folder}: not the --output_dir of a training")
+
+  ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
+  ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
   theirs["labels"] = ()
   if data.labels:
     theirs["labels"] = label_files.read(os.path.join(folder, "labels.txt"))
-  ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
-  ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
   # What shapes the rows, and what the outputs mean.
   shared = ["problem", "labels", same_run.VOCABULARY]
   shared += [name for name in settings.deciding("features") if name in theirs]
@@ -57,7 +65,11 @@ def _read_settings(folder: str) -> dict[str, Any]:
 
 
 def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
-  """Adds the teacher of a `fine_tuning.Run` to its rows, and to a loss."""
+  """Adds the teacher of a `fine_tuning.Run` to its rows, and to a loss.
+
+  The rows to train on get a feature more: the teacher's logits, in a feature
+  file of their own, beside that of the rows.
+  """
   settings, train, counts = run.settings, run.data.train, {}
   source = {**train.source, "teacher": run.record.training["teacher"]}
   data = dataclasses.replace(

@@ -21,7 +21,7 @@ from bert.tasks import (
   squad_data,
   tagging_data,
 )
-from bert.training import prediction, training_plan
+from bert.training import training_plan
 
 
 class SharedTask(NamedTuple):
@@ -31,7 +31,7 @@ class SharedTask(NamedTuple):
   open_data: Callable[[], fine_tuning.Data]
   make_features: Callable[[Any, str], Any]
   create_model: Callable[..., Any]  # As `predict`: see `Run.make_model`.
-  predict: prediction.Predict
+  predict: training_plan.Predict
   make_loss: Callable[[fine_tuning.Run], training_plan.Loss]
   evaluate: Callable[[fine_tuning.Run], Mapping[str, float]]  # Scores by name.
   write_evaluation: Callable[[fine_tuning.Run], Any] | None = None
@@ -39,7 +39,7 @@ class SharedTask(NamedTuple):
   max_score: float = 1.0  # SQuAD's scores are percentages.
   # The `TrainingInput`, if that is no feature file.
   source: Callable[[fine_tuning.Run], Any] | None = None
-  forward: prediction.Forward = heads.forward
+  forward: training_plan.Forward = heads.forward
 
   @contextlib.contextmanager
   def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:

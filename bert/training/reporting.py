@@ -70,11 +70,9 @@ class Reporter:
     self._plan = plan
     self._progress = progress.Progress(plan.num_train_steps, step)
     self._is_chief = strategy.extended.should_checkpoint
-    self._writer = (
-      tf.summary.create_file_writer(plan.output_dir)
-      if self._is_chief
-      else tf.summary.create_noop_writer()
-    )
+    self._writer = tf.summary.create_noop_writer()
+    if self._is_chief:
+      self._writer = tf.summary.create_file_writer(plan.output_dir)
     self._called = 0.0  # When the current call began.
     self._seconds_per_step = None
     # The speed is of the updates after the first, and of their examples.
@@ -118,9 +116,9 @@ class Reporter:
     for name in dict.fromkeys(name for _, means in pending for name in means):
       found = [(means[name], n) for n, means in pending if name in means]
       numbers, counts = zip(*found, strict=True)
-      values[name] = np.average(numbers, weights=counts)
-      if score_kinds.find(name).is_of_step:
-        values[name] = numbers[-1]
+      is_last = score_kinds.find(name).is_of_step
+      mean = np.average(numbers, weights=counts)
+      values[name] = numbers[-1] if is_last else mean
     if self._examples:
       speed = self._progress.units_per_second(step) / (step - self._first)
       values["examples_per_second"] = speed * self._examples

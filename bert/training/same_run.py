@@ -46,13 +46,17 @@ class RunRecord(NamedTuple):
   flags: Collection[str] = ()  # The names of those that the program has.
 
 
-def find_changes(
+def _find_changes(
   earlier: Mapping[str, Any], settings: Mapping[str, Any]
-) -> list[str]:
-  """Returns the names of recorded settings that differ now."""
+) -> dict[str, tuple[Any, Any]]:
+  """Returns recorded settings that differ now: both values by name."""
   settings = json.loads(json.dumps(settings))  # Tuples become lists.
-  known = filter(earlier.__contains__, settings)  # Older versions lack some.
-  return [name for name in known if earlier[name] != settings[name]]
+  return {
+    name: (earlier[name], value)
+    for name, value in settings.items()
+    # Older versions did not record all of them.
+    if name in earlier and earlier[name] != value
+  }
 
 
 def compare(
@@ -64,9 +68,8 @@ def compare(
   of the program's.
   """
   earlier = files.read_json_if_any(path)
-  settings = json.loads(json.dumps(settings))  # Tuples become lists.
   changes: list[str] = []
-  for name in find_changes(earlier, settings):
+  for name, (old, new) in _find_changes(earlier, settings).items():
     # Several tasks record theirs as `<task>.<setting>`.
     task, dot, setting = name.rpartition(".")
     if setting == VOCABULARY:
@@ -78,7 +81,7 @@ def compare(
       found = _compare_data(*parts, flags) or [_OTHER_DATA.format(whose)]
       changes += [f"{task}: {change}" if task else change for change in found]
     elif not setting.endswith("_data"):
-      changes += _describe_parts(name, earlier[name], settings[name], flags)
+      changes += _describe_parts(name, old, new, flags)
   if changes:
     # A flag may shape the features and the answers, which both record it.
     shown = ", ".join(dict.fromkeys(changes))
@@ -90,11 +93,11 @@ def compare(
 
 def _describe_parts(name: str, old: Any, new: Any, flags) -> list[str]:
   """Names what differs in a setting, which may hold several by name."""
-  if not (isinstance(old, dict) and isinstance(new, dict)):
-    return [_describe_change(name, old, new, flags)]
+  parts = {name: (old, new)}
+  if isinstance(old, dict) and isinstance(new, dict):
+    parts = _find_changes(old, new)
   return [
-    _describe_change(part, old[part], new[part], flags)
-    for part in find_changes(old, new)
+    _describe_change(part, *values, flags) for part, values in parts.items()
   ]
 
 
@@ -106,8 +109,8 @@ def _compare_data(old, new, flags) -> list[str]:
   if not old or not new:
     return []
   changes = [
-    _describe_change(name, old[name], new[name], flags)
-    for name in find_changes(old, new)
+    _describe_change(name, *values, flags)
+    for name, values in _find_changes(old, new).items()
     if name != "files"
   ]
   files_then, files_now = old.get("files", []), new.get("files", [])
@@ -221,8 +224,8 @@ def _note_other_answers(trained, run):
   path = os.path.join(trained, _PREDICTION)
   earlier = files.read_json_if_any(path)
   differing = [
-    f"{name} {run.answers[name]} instead of {earlier[name]}"
-    for name in find_changes(earlier, run.answers)
+    f"{name} {new} instead of {old}"
+    for name, (old, new) in _find_changes(earlier, run.answers).items()
   ]
   if differing:
     progress.note(

@@ -12,8 +12,11 @@ from bert import heads, optimization
 from bert.inputs import training_input
 from bert.training import prediction
 
-# (outputs, features) -> {name: (sum, weight)}; see bert/training/step.py. It is
-# pure, and its weights depend on the features alone.
+# What a task says; see bert/training/step.py.
+Forward = prediction.Forward
+Predict = prediction.Predict
+# (outputs, features) -> {name: (sum, weight)}. It is pure, and its weights
+# depend on the features alone.
 Loss = Callable[
   [Any, training_input.Features], dict[str, tuple[tf.Tensor, tf.Tensor]]
 ]
@@ -91,7 +94,7 @@ class TrainingTask(NamedTuple):
   loss: Loss
   source: training_input.TrainingInput
   plan: TrainingPlan
-  forward: prediction.Forward = heads.forward
+  forward: Forward = heads.forward
   # The features by which the loss compares rows of a batch with each other, if
   # it does; see bert/training/gradient_cache.py.
   compares: Sequence[str] = ()
