@@ -88,7 +88,6 @@ import tensorflow as tf
 
 from bert import heads, modeling
 from bert.cli import devices, fine_tuning, model_folder
-from bert.report import score_kinds
 from bert.tasks import classification_data, classification_results
 
 
@@ -181,15 +180,15 @@ def evaluate(
   task: classification.ClassificationTask,
 ) -> classification_results.Scores:
   """Scores the model on a set, with the thresholds that are best there."""
-  batch_size = run.settings.eval_batch_size
+  results = run.predict(examples, run.settings.eval_batch_size)
   logits, targets = classification_data.pool_outputs(
-    examples, run.predict(examples, batch_size), run.settings.window_pooling
+    examples, results, run.settings.window_pooling
   )
   answers = classification_results.answer(
     logits, task.problem, run.data.labels, tuning=targets
   )
   scores = classification_results.score(
-    answers, targets, task.metrics, batch_size, examples.groups()
+    answers, targets, task.metrics, examples.groups()
   )
   if run.is_chief:
     classification_results.warn_if_collapsed(scores)
@@ -206,8 +205,11 @@ def write_evaluation(
     all_scores.append(scores)
     if run.is_chief:
       written = classification_tasks.scores_of_original(task, scores.metrics)
+      # As in the original: eval_loss is the mean over examples, loss that over
+      # the means of batches.
+      original_loss = scores.original_loss(run.settings.eval_batch_size)
       run.write_eval_results(
-        scores.metrics, examples.suffix, written, scores.original_loss
+        scores.metrics, examples.suffix, written, original_loss
       )
       write_scores(run, examples, scores)
       classification_results.write_thresholds(
@@ -246,9 +248,8 @@ def write_predictions(
     rows = zip(ids, answers.as_labels(), strict=True)
     classification_tasks.write_submission(run.folder, task, examples.name, rows)
     if examples.is_labelled:
-      batch_size = settings.eval_batch_size
       scores = classification_results.score(
-        answers, targets, task.metrics, batch_size, examples.groups()
+        answers, targets, task.metrics, examples.groups()
       )
       write_scores(run, examples, scores)
 
@@ -285,8 +286,7 @@ def main() -> None:
   }
   if settings.seeds and settings.do_eval:
     metric = classifier_tasks.choose_metric(settings, task)
-    is_lower = score_kinds.find(metric).is_better_if_lower
-    print(classification_results.format_seeds(scores, metric, is_lower))
+    print(classification_results.format_seeds(scores, metric))
 
 
 if __name__ == "__main__":

@@ -62,13 +62,7 @@ if __name__ == "__main__":
 import contextlib
 import time
 
-from bert.cli import (
-  devices,
-  fine_tuning,
-  model_folder,
-  output_folder,
-  run_report,
-)
+from bert.cli import devices, fine_tuning, model_folder, output_folder
 from bert.contrib import multitask_training, task_files
 
 
@@ -91,7 +85,7 @@ def main() -> None:
       task.finish(runs[name])
   if settings.report and strategy.extended.should_checkpoint:
     scores = {name: run.score for name, run in runs.items()}
-    run_report.write_tasks(settings, start, scores)
+    multitask_training.write_report(settings, start, scores)
 
 
 if __name__ == "__main__":

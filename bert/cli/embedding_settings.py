@@ -17,6 +17,9 @@ _METRICS = {  # By the objective.
   "labels": ("accuracy",),
 }
 OBJECTIVES = tuple(_METRICS)
+_COLUMNS_OF_PAIRS = frozenset(
+  "text_pair_column label_column id_column min_score max_score".split()
+)
 # Whether pairs of texts can be evaluated; and pairs or labels be held out.
 _OF_PAIRS = tuple(f"objective={name}" for name in OBJECTIVES[:3])
 _SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
@@ -74,8 +77,19 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   def check(self) -> None:
     """Refuses what does not fit the objective, too, and wrong columns."""
     super().check()
-    check_labels(self)
-    check_alone(self)
+    if self.objective == "labels" and (self.do_predict or not self.do_train):
+      raise ValueError(
+        "--objective=labels: pass --do_train=true alone, or with "
+        "--do_eval=true; run_classifier.py evaluates and predicts with the "
+        "folder"
+      )
+    unread = sorted(self.given & _COLUMNS_OF_PAIRS)
+    trains_alone = self.data_kinds == ["train"]
+    if unread and trains_alone and self.objective == "sentences":
+      raise ValueError(
+        f"--{unread[0]}: to train, --objective=sentences takes texts alone; "
+        "only pairs to evaluate or to predict have it"
+      )
     if self.train_batch_size == 1:
       raise ValueError("--train_batch_size=1: nothing to compare a text with")
     choose_metric(self)
@@ -93,32 +107,6 @@ def choose_metric(settings: EmbeddingSettings) -> str:
   """Returns the name of the score that decides which weights are best."""
   known = _METRICS[settings.objective]
   return shared_flags.choose_metric(settings.best_metric, known)
-
-
-def check_labels(settings: EmbeddingSettings) -> None:
-  """Refuses to do more with labels than to train, and to evaluate then."""
-  if settings.objective == "labels" and (
-    settings.do_predict or not settings.do_train
-  ):
-    raise ValueError(
-      "--objective=labels: pass --do_train=true alone, or with --do_eval=true; "
-      "run_classifier.py evaluates and predicts with the folder"
-    )
-
-
-def check_alone(settings: EmbeddingSettings) -> None:
-  """Refuses flags of pairs where only texts that are alone are read."""
-  of_pairs = "text_pair_column label_column id_column min_score max_score"
-  unread = sorted(settings.given.intersection(of_pairs.split()))
-  if (
-    unread
-    and settings.objective == "sentences"
-    and settings.data_kinds == ["train"]
-  ):
-    raise ValueError(
-      f"--{unread[0]}: to train, --objective=sentences takes texts alone; only "
-      "pairs to evaluate or to predict have it"
-    )
 
 
 def find_columns(

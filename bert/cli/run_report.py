@@ -23,15 +23,8 @@ Guesses = Mapping[str, tuple[str, float]]
 
 _NAME = "report.html"
 _MOST_TILES = 4  # Scores at the top.
-_CHARTS = (
-  "Losses",
-  "Perplexity",
-  "Scores",
-  "Scores above 1",
-  "Thresholds",
-  "Learning rate",
-  "Gradient norm",
-)
+# The charts below that of losses, if there is something to draw in them.
+_CHARTS = ("Perplexity", "Scores", "Scores above 1", "Thresholds")
 
 
 @contextlib.contextmanager
@@ -69,7 +62,9 @@ def write(
     points.append({k.replace("eval_", "eval/", 1): v for k, v in point.items()})
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
-  facts += program.format_time(start) + f"; {score}" * bool(score)
+  facts += program.format_time(start)
+  if score:
+    facts += f"; {score}"
   names = [n for n in scores if score_kinds.find(n).says_how_good]
   scores = {name: scores[name] for name in names[:_MOST_TILES]}
   versions = [("Python", platform.python_version())]
@@ -86,21 +81,6 @@ def write(
   path = os.path.join(folder, _NAME)
   files.write_text(path, plots.page(f"Report: {name}", facts, shown, scores))
   print(f"wrote {path}")
-
-
-def write_tasks(
-  settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
-) -> None:
-  """Writes the report of several tasks; scores are in words."""
-  # With evaluations in training there is one best score, of all tasks.
-  best, *others = set(scores.values())
-  best = "" if others else best
-  rows = [
-    (plots.Link(name, f"tasks/{name}/{_NAME}"), score.removeprefix(best))
-    for name, score in scores.items()
-  ]
-  listed = plots.table(("report", "score"), rows)
-  write(settings, start, "several tasks", {"Tasks": listed}, best)
 
 
 def draw_curves(
@@ -124,7 +104,10 @@ def draw_curves(
     if score_kinds.find(name).chart == "Scores"
     and max(map(abs, curve.values())) > 1
   }
-  by_title: dict[str, dict[str, list[charts.Point]]] = {t: {} for t in _CHARTS}
+  by_title: dict[str, dict[str, list[charts.Point]]] = {
+    title: {}
+    for title in ("Losses", *_CHARTS, "Learning rate", "Gradient norm")
+  }
   for name, curve in curves.items():
     title, points_of_curve = score_kinds.find(name).chart, list(curve.items())
     if title == "Scores" and name.rpartition("/")[0] in groups_above_1:

@@ -141,14 +141,12 @@ class SquadSettings(
   @property
   def threshold(self) -> float:
     """The number of null_score_diff_threshold; 0 for auto."""
-    flag = self.null_score_diff_threshold
-    return squad_results.parse_threshold(flag) or 0.0
+    return squad_results.parse_threshold(self.null_score_diff_threshold) or 0.0
 
   @property
   def asks_for_tuned(self) -> bool:
     """Whether null_score_diff_threshold is auto."""
-    flag = self.null_score_diff_threshold
-    return squad_results.parse_threshold(flag) is None
+    return squad_results.parse_threshold(self.null_score_diff_threshold) is None
 
   @property
   def pads_fully(self) -> bool:

@@ -7,9 +7,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.cli import fine_tuning, output_folder, training_run
+from bert.cli import (
+  fine_tuning,
+  output_folder,
+  run_report,
+  shared_flags,
+  training_run,
+)
 from bert.contrib import shared_tasks, task_files, task_sampling
-from bert.report import score_kinds
+from bert.report import plots, score_kinds
 from bert.training import same_run, training_plan
 from bert.weights import checkpoints
 
@@ -155,3 +161,18 @@ def _count_updates(optimizers, draws) -> None:
     optimizer.updates_before = [
       counts.get(owners[id(variable)]) for variable in optimizer.variables
     ]
+
+
+def write_report(
+  settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
+) -> None:
+  """Writes the report of several tasks; scores are in words."""
+  # With evaluations in training there is one best score, of all tasks.
+  best, *others = set(scores.values())
+  best = "" if others else best
+  rows = [
+    (plots.Link(name, f"tasks/{name}/report.html"), score.removeprefix(best))
+    for name, score in scores.items()
+  ]
+  listed = plots.table(("report", "score"), rows)
+  run_report.write(settings, start, "several tasks", {"Tasks": listed}, best)

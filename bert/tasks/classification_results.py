@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import label_files, progress
-from bert.report import metrics, plots, retrieval_scores
+from bert.report import metrics, plots, retrieval_scores, score_kinds
 from bert.tasks import classification, classification_problems
 
 _OTHER_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
@@ -70,23 +70,26 @@ class Scores(NamedTuple):
   answers: Answers
   targets: np.ndarray
   metrics: dict[str, float]  # `loss` is the mean over examples.
-  original_loss: float  # The mean over batches of their mean losses.
+  losses: np.ndarray  # Those of the examples, [N].
   report: _Report | None  # None for regression.
   is_collapsed: bool  # The same prediction for every example.
+
+  def original_loss(self, batch_size: int) -> float:
+    """Averages the means of batches, as the original did."""
+    return metrics.mean_of_batch_means(self.losses, batch_size)
 
 
 def score(
   answers: Answers,
   targets: np.ndarray,
   names: Iterable[str],
-  batch_size: int,
   groups: Sequence[str] = (),
 ) -> Scores:
   """Scores answers by the task's own metrics, too; see `metric_names`.
 
-  "f1" is of the label "1" or else the second. `batch_size` is that of
-  `original_loss`. The groups of examples, such as languages, have accuracies,
-  too; of a task with the scores of rankings, they are the queries.
+  "f1" is of the label "1" or else the second. The groups of examples, such as
+  languages, have accuracies, too; of a task with the scores of rankings, they
+  are the queries.
   """
   problem, predictions = answers.problem, answers.predictions
   report, values = problem.score(answers, targets)
@@ -106,14 +109,8 @@ def score(
 
   losses = problem.losses(answers.logits, targets)
   values["loss"] = float(losses.mean())
-  return Scores(
-    answers,
-    targets,
-    values,
-    metrics.mean_of_batch_means(losses, batch_size),
-    report,
-    metrics.is_collapsed(targets, predictions),
-  )
+  is_collapsed = metrics.is_collapsed(targets, predictions)
+  return Scores(answers, targets, values, losses, report, is_collapsed)
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
@@ -168,13 +165,12 @@ def read_thresholds(
   return np.array(tuned.values) if tuned else None
 
 
-def format_seeds(
-  results: Mapping[int, Scores], metric: str, lower_is_better: bool
-) -> str:
+def format_seeds(results: Mapping[int, Scores], metric: str) -> str:
   """Returns a table of runs that differ in their seeds, and their mean."""
   values = np.array([scores.metrics[metric] for scores in results.values()])
   deviation = values.std(ddof=1) if len(values) > 1 else 0.0
-  order = values if lower_is_better else -values
+  is_lower_better = score_kinds.find(metric).is_better_if_lower
+  order = values if is_lower_better else -values
   best = int(np.argmin(np.where(np.isnan(order), np.inf, order)))
   rows: dict[str | int, str] = {"seed": metric}
   for seed, scores in results.items():

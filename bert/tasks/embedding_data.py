@@ -136,15 +136,12 @@ def split(
 
   By label, both parts have every label: a ValueError if it has one text.
   """
-  if not by_label:
-    return held_out.split(data, share, seed, lambda e: ([""], e.text_a))
-  return held_out.split(
-    data,
-    share,
-    seed,
-    lambda e: ([str(e.label)], e.text_a),
-    draw=held_out.draw_of_each,
-  )
+  draw = held_out.draw_of_each if by_label else held_out.draw
+
+  def describe(example):
+    return [str(example.label) if by_label else ""], example.text_a
+
+  return held_out.split(data, share, seed, describe, draw)
 
 
 def number_labels(

@@ -110,17 +110,6 @@ def write(folder, sections):
   run_report.write(settings, 0.0, "tagging", sections, "eval_f1 0.9")
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_the_best_score_of_all_tasks_is_told_once(tmp_path, is_shared):
-  settings = shared_flags.ModelSettings(output_dir=str(tmp_path))
-  scores = {"a": "f1 0.9", "b": "f1 0.9" if is_shared else "f1 0.8"}
-  run_report.write_tasks(settings, 0.0, scores)
-  text = (tmp_path / "report.html").read_text()
-  assert '<a href="tasks/a/report.html">a</a>' in text
-  assert ("; f1 0.9" in text) == is_shared
-  assert (">f1 0.8<" in text) == (not is_shared)
-
-
 def test_a_failure_is_told_and_nothing_more(tmp_path, capsys):
   def fail():
     raise MemoryError("no\nroom")

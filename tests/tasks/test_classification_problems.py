@@ -95,7 +95,7 @@ def test_another_problem_is_another_class(monkeypatch):
   answers = classification_results.answer(np.log([[2.0], [2.0]]), "count", ())
   assert answers.as_labels() == pytest.approx([2.0, 2.0])
   names = classification_results.metric_names("count", ())
-  scores = classification_results.score(answers, targets, names, 2)
+  scores = classification_results.score(answers, targets, names)
   assert scores.metrics["mean_error"] == pytest.approx(1.0)
   assert {*names} == {*scores.metrics}
   text = classification_results.describe(examples, scores)

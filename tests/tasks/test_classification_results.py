@@ -27,12 +27,12 @@ def test_windows_are_pooled_by_example():
 
 
 def score(logits, targets, problem="single_label", labels="01", **options):
-  """Scores logits in batches of two; thresholds are tuned unless given."""
+  """Scores logits; thresholds are tuned unless given."""
   logits, targets = np.float32(logits), np.asarray(targets)
   names, groups = options.pop("names", ()), options.pop("groups", ())
   options = options or {"tuning": targets}
   answers = results.answer(logits, problem, list(labels), **options)
-  return results.score(answers, targets, names, 2, groups)
+  return results.score(answers, targets, names, groups)
 
 
 def test_scores_and_the_loss_of_the_original():
@@ -41,9 +41,8 @@ def test_scores_and_the_loss_of_the_original():
   assert scores.metrics["accuracy"] == pytest.approx(2 / 3)
   assert scores.metrics["loss"] == pytest.approx((2 * right + wrong) / 3)
   # The mean of two batches' means: of two examples, and of one.
-  assert scores.original_loss == pytest.approx(
-    ((right + wrong) / 2 + right) / 2
-  )
+  loss = scores.original_loss(batch_size=2)
+  assert loss == pytest.approx(((right + wrong) / 2 + right) / 2)
   assert scores.is_collapsed
 
 
@@ -131,7 +130,7 @@ def test_seeds_are_summarised():
     2: score(np.eye(2)[[0, 1] * 5], [0, 1] * 4 + [0, 0]),
     3: score(np.eye(2)[[0, 1] * 5], [0, 1] * 3 + [0, 0, 1, 0]),
   }
-  assert results.format_seeds(scores, "accuracy", False) == (
+  assert results.format_seeds(scores, "accuracy") == (
     "    seed  accuracy\n"
     "       1  0.5000  collapsed: one class only\n"
     "       2  0.9000\n"
@@ -140,8 +139,11 @@ def test_seeds_are_summarised():
     "     std  0.2000\n"
     "    best  0.9000  seed 2"
   )
-  lowest = results.format_seeds(scores, "accuracy", lower_is_better=True)
-  assert lowest.endswith("    best  0.5000  seed 1")
+  # The loss of the second one's two mistakes is the lowest.
+  losses = {seed: of_seed.metrics["loss"] for seed, of_seed in scores.items()}
+  lowest = results.format_seeds(scores, "loss")
+  assert lowest.endswith(f"    best  {losses[2]:.4f}  seed 2")
+  assert losses[2] == min(losses.values())
 
 
 # The section of report.html.
@@ -229,7 +231,7 @@ def test_the_memory_of_a_section_does_not_grow_by_examples_times_labels():
   names = [str(number) for number in range(count)]
   targets, texts = np.arange(count), ["a"] * count
   answers = results.answer(shares, "single_label", names)
-  scores = results.score(answers, targets, (), count)
+  scores = results.score(answers, targets, ())
   tracemalloc.start()
   results.describe(map(example, range(count), texts), scores)
   _, peak = tracemalloc.get_traced_memory()
