@@ -20,6 +20,7 @@ class Answers:
     return self.answers
 
 
+TAB = "\t"
 VECTORS = {"layer": -1, "pooling": "mean"}
 
 
@@ -27,7 +28,8 @@ VECTORS = {"layer": -1, "pooling": "mean"}
 def compare(tmp_path, monkeypatch):
   def compare(kind, content, answers, settings=None, most=1.0, **source):
     """Compares two models; returns the comparison and the requests."""
-    path = tmp_path / ("dev.tsv" if "\t" in content else "dev.txt")
+    ending = "json" if content[0] == "{" else "txt"
+    path = tmp_path / f"dev.{'tsv' if TAB in content else ending}"
     path.write_text(content)
     monkeypatch.setattr(comparison, "_FEWEST_ANSWERS", 2)
     inputs = ["question", "context"] if "answer" in kind else ["text"]
@@ -155,6 +157,8 @@ def test_a_share_of_the_answers_may_change(compare):
     ("single_label", "a\nb\n", {"label": "pos"}, "the model answers all alike"),
     ("features", "a\nb\n", {"vector": [0.0, 1.0]}, "the model answers all ali"),
     ("single_label", "a\tb\n", {}, "dev.tsv: line 1: 2 columns, .* predict.py"),
+    # Questions as SQuAD has them.
+    ("question_answering", '{"data": []}\n', {}, "line 1: question is nothing"),
     (
       "tagging",
       "Ada pos\n\nwas neg\n",
