@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert import heads, modeling
 from bert.cli import model_folder
 from bert.contrib import distillation_settings, relations
-from bert.convert import models, tokenizer_files
+from bert.convert import tokenizer_files
 from bert.data import hub
 from bert.inputs import records
 from bert.training import memory, same_run, training_plan
@@ -43,12 +43,11 @@ class Teacher(NamedTuple):
   def lesson(self) -> list[str]:
     """What a resumed run must have the same; training.json keeps it."""
     variables = {v.path: v.value for v in self.encoder.variables}
-    alone, with_vectors = not self.guesses_words, self.with_vectors
     return [
       same_run.digest_of_values(variables),
       f"{self.num_heads} heads",
-      f"{alone=}",
-      f"{with_vectors=}",
+      f"alone={not self.guesses_words}",
+      f"with_vectors={self.with_vectors}",
     ]
 
   def make_student(
@@ -134,30 +133,25 @@ def load(
   folder = model_folder.open(path)
   encoder, _ = model_folder.make_encoder(folder, settings.compute_dtype)
   encoder.trainable = False
-  _check_vocabulary(settings.vocab_file, path, folder)
+
+  # Relations are compared token by token: both must cut a text alike. A folder
+  # of transformers 5 has its vocabulary in tokenizer.json alone.
+  theirs = folder.vocab_file or tokenizer_files.find_vocabulary(folder.folders)
+  vocab, their_vocab = (
+    name and vocabulary_table.make_tokenizer(name).vocab
+    for name in (settings.vocab_file, theirs)
+  )
+  if not vocab or vocab != their_vocab:
+    raise ValueError(
+      f"--teacher={path}: its vocabulary is {theirs}; expected the same tokens "
+      f"as in --vocab_file={settings.vocab_file}"
+    )
   return Teacher(
     encoder,
     num_heads=_choose_heads(settings, config, encoder.config),
     guesses_words=not settings.teacher_only,
     with_vectors=settings.teacher_vectors,
   )
-
-
-def _check_vocabulary(
-  vocab_file: str | None, path: str, folder: models.ModelFolder
-) -> None:
-  """Refuses a teacher that cuts texts otherwise: tokens are compared."""
-  # A folder of transformers 5 has its vocabulary in tokenizer.json alone.
-  theirs = folder.vocab_file or tokenizer_files.find_vocabulary(folder.folders)
-  vocabularies = [
-    name and vocabulary_table.make_tokenizer(name).vocab
-    for name in (vocab_file, theirs)
-  ]
-  if not vocabularies[0] or vocabularies[0] != vocabularies[1]:
-    raise ValueError(
-      f"--teacher={path}: its vocabulary is {theirs}; expected the same tokens "
-      f"as in --vocab_file={vocab_file}"
-    )
 
 
 def _choose_heads(
