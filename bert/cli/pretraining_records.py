@@ -6,7 +6,6 @@ from typing import TypeVar
 from bert import modeling
 from bert.cli import devices, model_folder, pretraining
 from bert.data import file_search
-from bert.data import pretraining_data as data_records
 from bert.inputs import dynamic_masking, records, training_input
 from bert.tasks import pretraining_data
 
@@ -44,27 +43,25 @@ def open_data(
   Returns the data. A ValueError names a file that is missing or damaged, or
   was made with other flags.
   """
-  vocabulary = None
-  if settings.dynamic_masking:
-    vocabulary = pretraining.read_vocabulary(settings, encode_id=int)
-  return open_files(settings, config, vocabulary, settings.next_sentence, masks)
+  masking = settings if settings.dynamic_masking else None
+  return open_files(settings, config, settings.next_sentence, masks, masking)
 
 
 def open_files(
   settings: pretraining.ReaderSettings,
   config: modeling.EncoderConfig,
-  vocabulary: data_records.Vocabulary | None = None,
   next_sentence: bool = True,
   masks: bool = True,
+  masking: pretraining.PretrainingSettings | None = None,
 ) -> pretraining_data.PretrainingData:
   """Opens the files of records that flags name.
 
   Args:
     settings: the flags.
     config: of the model, which limits ids and lengths.
-    vocabulary: of records without masks, which are drawn while reading.
     next_sentence: whether records are sentence pairs.
-    masks: whether words are masked, in the records or by the vocabulary.
+    masks: whether words are masked, in the records or while reading.
+    masking: decides the masks of records without them.
 
   Returns the data. A ValueError names a file that is missing or damaged, or
   was made with other flags.
@@ -78,7 +75,7 @@ def open_files(
 
   # A look at each file shows now what would fail after hours. Records lack the
   # features of what is not learned, or is drawn.
-  absent = () if masks and not vocabulary else ("masked_lm_",)
+  absent = () if masks and not masking else ("masked_lm_",)
   if not next_sentence:
     absent += ("next_sentence_",)
   spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
@@ -97,11 +94,16 @@ def open_files(
     find_fault=lambda: records.find_fault(paths, spec, limits),
     identity=records.describe_files(train_files),
   )
-  if vocabulary:
-    source = dynamic_masking.add_masks(source, paths, settings, vocabulary)
+  if masking:
+    vocabulary = pretraining.read_vocabulary(masking, encode_id=int)
+    source = dynamic_masking.add_masks(
+      source, paths, masking, settings.seed, vocabulary
+    )
   parse = source.parse
   if settings.group_by_length:
-    source = records.group_by_length(source, train_files, settings)
+    source = records.group_by_length(
+      source, train_files, settings.train_batch_size, length, settings.seed
+    )
   return pretraining_data.PretrainingData(
     train_files=train_files,
     eval_files=eval_files,

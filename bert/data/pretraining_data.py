@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 import random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from bert.data import record_writer, worker_processes
 
@@ -64,6 +64,19 @@ class RecordSettings:
       )
 
 
+class MaskSettings(Protocol):
+  """The settings that decide which tokens are masked."""
+
+  @property
+  def max_predictions_per_seq(self) -> int: ...
+
+  @property
+  def masked_lm_prob(self) -> float: ...
+
+  @property
+  def do_whole_word_mask(self) -> bool: ...
+
+
 class Generator(random.Random):
   """Draws what `random.Random` draws, without its checks, twice as fast."""
 
@@ -103,6 +116,7 @@ def _shuffle_steps(length: int) -> Iterable[tuple[int, int]]:
 class Vocabulary(NamedTuple):
   """A tokenizer and the tokens that masking needs."""
 
+  file: str
   tokenize: Callable[[str], list[Token]]
   cls: Token
   sep: Token
@@ -141,7 +155,7 @@ class Block(NamedTuple):
 
 def make_vocabulary(
   tokenizer: Any,
-  name: str,
+  vocab_file: str,
   encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> Vocabulary:
   """Encodes a `FullTokenizer`'s ids and looks up the special tokens."""
@@ -150,11 +164,12 @@ def make_vocabulary(
   missing = [token for token in special if token not in vocab]
   if missing:
     raise ValueError(
-      f"{name}: no {', '.join(missing)} among its {len(vocab)} tokens; expected"
-      " the vocabulary of a BERT, one token a line"
+      f"{vocab_file}: no {', '.join(missing)} among its {len(vocab)} tokens; "
+      "expected the vocabulary of a BERT, one token a line"
     )
   encoded = {i: encode_id(i) for i in vocab.values()}
   return Vocabulary(
+    vocab_file,
     # A partial can be pickled for other processes, a lambda cannot.
     functools.partial(_tokenize, tokenizer.encode, encoded),
     cls=encoded[vocab["[CLS]"]],
@@ -387,7 +402,7 @@ def mask_tokens(
   tokens: list[Token],
   length_a: int,
   vocabulary: Vocabulary,
-  settings: RecordSettings,
+  settings: MaskSettings,
   rng: Generator,
 ) -> tuple[list[Token], list[int]]:
   """Replaces random tokens: 80 % by [MASK], 10 % by others, 10 % by themselves.

@@ -7,7 +7,6 @@ Records without a number, as evaluations read them, always get the same masks.
 
 from collections.abc import Sequence
 import functools
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,34 +18,44 @@ from bert.inputs import records, training_input
 def add_masks(
   source: training_input.TrainingInput,
   paths: Sequence[str],
-  settings: Any,
+  settings: pretraining_data.MaskSettings,
+  seed: int,
   vocabulary: pretraining_data.Vocabulary,
 ) -> training_input.TrainingInput:
-  """Masks a source's records; a ValueError if another vocabulary made them."""
+  """Masks a source's records; a ValueError if another vocabulary made them.
+
+  Args:
+    source: reads records without masks.
+    paths: the files of records.
+    settings: how many tokens to mask.
+    seed: of the masks.
+    vocabulary: encodes an id as itself.
+  """
   for path in paths:
     first = tf.constant([next(records.read_records(path))])
     ids = source.parse(first)["input_ids"][0].numpy()
     if ids[0] != vocabulary.cls or vocabulary.sep not in ids:
       raise ValueError(
         f"{path}: record 0 lacks [CLS] or [SEP] of --vocab_file="
-        f"{settings.vocab_file}: it was made with another vocabulary"
+        f"{vocabulary.file}: it was made with another vocabulary"
       )
 
   def add_number(number, row):
-    # Parsers skip these 20 digits: a tf.train.Example has no field 2.
+    # The number thus enters the seed of the masks. Parsers skip these 20
+    # digits: a tf.train.Example has no field 2.
     digits = tf.strings.as_string(number, width=20, fill="0")
     return row[0], row[1] + b"\x12\x14" + digits
 
   kind = "words" if settings.do_whole_word_mask else "tokens"
   return source._replace(
     rows=lambda skip: source.rows(skip).enumerate(skip).map(add_number),
-    parse=functools.partial(_parse, source, settings, vocabulary),
+    parse=functools.partial(_parse, source, settings, seed, vocabulary),
     identity=f"{source.identity}, {settings.masked_lm_prob:g} of {kind} masked "
-    f"by vocabulary {files.hash_file(settings.vocab_file)[:12]}",
+    f"by vocabulary {files.hash_file(vocabulary.file)[:12]}",
   )
 
 
-def _parse(source, settings, vocabulary, rows) -> training_input.Features:
+def _parse(source, settings, seed, vocabulary, rows) -> training_input.Features:
   """Parses records without masks, a string [B], to features with masks."""
   most = settings.max_predictions_per_seq
 
@@ -54,7 +63,7 @@ def _parse(source, settings, vocabulary, rows) -> training_input.Features:
     ids, drawn = ids.copy(), np.zeros([3, len(rows), most], np.int32)
     for row, length in enumerate(lengths):
       tokens = ids[row, :length].tolist()
-      rng = pretraining_data.Generator(b"%d, %b" % (settings.seed, rows[row]))
+      rng = pretraining_data.Generator(b"%d, %b" % (seed, rows[row]))
       length_a = tokens.index(vocabulary.sep) + 1
       ids[row, :length], positions = pretraining_data.mask_tokens(
         tokens, length_a, vocabulary, settings, rng

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import gzip
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import zlib
 
 from google.protobuf import message
@@ -226,22 +226,25 @@ def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
 
 
 def group_by_length(
-  source: training_input.TrainingInput, paths: Sequence[str], settings: Any
+  source: training_input.TrainingInput,
+  paths: Sequence[str],
+  batch_size: int,
+  max_seq_length: int,
+  seed: int,
 ) -> training_input.TrainingInput:
   """Orders a source, of the records of files, by length within groups.
 
   The series is cut into groups of many batches; the records of a group are
-  sorted by length and its batches of --train_batch_size shuffled.
+  sorted by length and its batches of `batch_size` shuffled by the seed.
   """
-  batch_size, length = settings.train_batch_size, settings.max_seq_length
-  mask = {"input_mask": tf.io.FixedLenFeature([length], tf.int64)}
+  mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
 
   def reorder(index, group):
     masks = tf.io.parse_example(group[1], mask)["input_mask"]
     order = tf.argsort(tf.reduce_sum(masks, 1), stable=True)
     drawn = tf.random.experimental.stateless_shuffle(
       tf.reshape(order, [-1, batch_size]),
-      tf.stack([tf.constant(settings.seed, tf.int64), index]),
+      tf.stack([tf.constant(seed, tf.int64), index]),
     )
     return tf.nest.map_structure(
       lambda rows: tf.gather(rows, tf.reshape(drawn, [-1])), group

@@ -45,9 +45,9 @@ class Case:
       "masked_lm_prob": 0.15,
       "do_whole_word_mask": False,
       "seed": 7,
-      "vocab_file": str(folder / "vocab.txt"),
     }
     self.settings = types.SimpleNamespace(**settings | changes)
+    self.vocab_file = str(folder / "vocab.txt")
     self.vocab = {word: number for number, word in enumerate(WORDS)}
 
   def open(self):
@@ -56,7 +56,9 @@ class Case:
       vocab=self.vocab,
       continues_word=lambda token: token.startswith("##"),
     )
-    vocabulary = pretraining_data.make_vocabulary(tokenizer, "vocab.txt", int)
+    vocabulary = pretraining_data.make_vocabulary(
+      tokenizer, self.vocab_file, int
+    )
     spec = records.pretraining_spec(LENGTH, MOST)
     spec = {n: kind for n, kind in spec.items() if "masked" not in n}
     source = training_input.TrainingInput(
@@ -66,7 +68,7 @@ class Case:
       find_fault=lambda: None,
     )
     return dynamic_masking.add_masks(
-      source, [self.path], self.settings, vocabulary
+      source, [self.path], self.settings, self.settings.seed, vocabulary
     )
 
   def read(self, count, batch=16, skip=0):

@@ -4,7 +4,6 @@ import collections
 import gzip
 import re
 import threading
-import types
 import zlib
 
 import numpy as np
@@ -19,9 +18,7 @@ import tiny
 SPEC = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
 CONFIG = modeling.EncoderConfig(tiny.RECORD_IDS, type_vocab_size=2)
 LIMITS = records.pretraining_limits(tiny.SEQUENCE, CONFIG)
-GROUPED = types.SimpleNamespace(
-  max_seq_length=tiny.SEQUENCE, train_batch_size=4, seed=1
-)
+GROUPED = (4, tiny.SEQUENCE, 1)  # Records a batch, their length, a seed.
 OVER_AND_OVER = 250
 
 
@@ -101,7 +98,7 @@ def test_batches_of_similar_length(tmp_path):
   source = training_input.TrainingInput(
     lambda skip: records.training_dataset([path], 1, skip), *3 * [None], "tiny"
   )
-  grouped = records.group_by_length(source, [path], GROUPED)
+  grouped = records.group_by_length(source, [path], *GROUPED)
   assert grouped.identity == "tiny, grouped by length in batches of 4"
   rows = take(grouped.rows(0), 192)
   batches = np.reshape([lengths[row] for _, row in rows], [-1, 4])
@@ -120,7 +117,7 @@ def test_records_are_counted_when_rows_are_asked_for(tmp_path, monkeypatch):
   )
   read = []
   monkeypatch.setattr(records, "read_records", lambda p: read.append(p) or [])
-  grouped = records.group_by_length(source, [path], GROUPED)
+  grouped = records.group_by_length(source, [path], *GROUPED)
   assert not read
   grouped.rows(0)
   assert read == [path]
