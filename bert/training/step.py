@@ -19,7 +19,7 @@ The way of an update, on each replica (a device with a copy of the weights):
   loop.train_steps    takes the replica's share of the next batch, and calls
   replica_step        which adds up the weights over all replicas, and calls
   forward_backward    which runs forward and loss under a gradient tape, once,
-                      or for each micro-batch (`accumulate`); the results are
+                      or for each micro-batch (`make_passes`); the results are
                       added up over the replicas, and go to
   clip_and_apply      in optimization.py: clipping by the global norm, AdamW.
 """
@@ -69,8 +69,8 @@ def make_replica_step(
   """Builds the update that one replica makes from its share of a batch.
 
   Args:
-    task: its optimizer updates the variables.
-    passes: from `make_passes`.
+    task: says the plan and the optimizer, which updates the variables.
+    passes: from `make_passes`, or from that of bert/training/gradient_cache.py.
     global_step: int64 [], the number of updates made so far. It decides the
       learning rate and the dropout; the caller counts it up.
     sum_weights: from `make_sum_weights`.
@@ -175,13 +175,39 @@ def make_forward_backward(
 def make_passes(task: training_plan.TrainingTask, counts_rows: bool) -> Passes:
   """Builds the passes over a replica's share, in the micro-batches of its plan.
 
-  The arguments are those of `make_forward_backward`.
+  They are computed one after the other, for a share that is too large for the
+  memory, and their results added up. The arguments are those of
+  `make_forward_backward`.
   """
   forward_backward = make_forward_backward(task, counts_rows)
   micro_batches = task.plan.gradient_accumulation_steps
   if micro_batches == 1:
     return forward_backward
-  return accumulate(forward_backward, micro_batches, task.optimizer)
+
+  def run(features, seed, divisors):
+    split = split_rows(features, micro_batches)
+
+    def add_micro_batch(i, so_far):
+      part = {name: value[i] for name, value in split.items()}
+      more = forward_backward(part, modeling.fold_in(seed, i), divisors)
+      return i + 1, tf.nest.map_structure(tf.add, so_far, to_float32(more))
+
+    variables = task.optimizer.variables
+    nothing = StepResults(
+      {name: tf.constant(0.0) for name in divisors},
+      [tf.zeros(variable.shape) for variable in variables],
+      tf.zeros([len(variables)]),
+    )
+    _, results = tf.while_loop(
+      lambda i, _: i < micro_batches,
+      add_micro_batch,
+      (tf.constant(0), nothing),
+      # Otherwise all parts are computed at once, and no memory is saved.
+      parallel_iterations=1,
+    )
+    return results
+
+  return run
 
 
 def make_sum_weights(
@@ -206,44 +232,6 @@ def make_sum_weights(
     }
 
   return sum_weights.get_concrete_function(signature)
-
-
-def accumulate(
-  forward_backward: Passes,
-  micro_batches: int,
-  optimizer: optimization.AdamWeightDecayOptimizer,
-) -> Passes:
-  """Builds the passes over a share that is too large for the memory.
-
-  Args:
-    forward_backward: from `make_forward_backward`.
-    micro_batches: the number of equal parts that the rows are split into.
-    optimizer: its variables give the shapes of the gradients.
-  """
-
-  def run(features, seed, divisors):
-    split = split_rows(features, micro_batches)
-
-    def add_micro_batch(i, so_far):
-      part = {name: value[i] for name, value in split.items()}
-      more = forward_backward(part, modeling.fold_in(seed, i), divisors)
-      return i + 1, tf.nest.map_structure(tf.add, so_far, to_float32(more))
-
-    nothing = StepResults(
-      {name: tf.constant(0.0) for name in divisors},
-      [tf.zeros(variable.shape) for variable in optimizer.variables],
-      tf.zeros([len(optimizer.variables)]),
-    )
-    _, results = tf.while_loop(
-      lambda i, _: i < micro_batches,
-      add_micro_batch,
-      (tf.constant(0), nothing),
-      # Otherwise all parts are computed at once, and no memory is saved.
-      parallel_iterations=1,
-    )
-    return results
-
-  return run
 
 
 def split_rows(features: Features, parts: int) -> Features:
