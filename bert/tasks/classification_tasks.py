@@ -193,9 +193,10 @@ def task_in_folder(
   (MNLI's mismatched ones). A ValueError if none of the files is there.
   """
 
-  tables = (*task.train, *(table for _, table in (*task.dev, *task.test)))
-  if not any(files.exists(os.path.join(data_dir, t.path)) for t in tables):
-    names = " or ".join(table.path for table in tables)
+  paths = [table.path for table in task.train]
+  paths += [table.path for _, table in (*task.dev, *task.test)]
+  if not any(files.exists(os.path.join(data_dir, path)) for path in paths):
+    names = " or ".join(paths)
     there = file_search.describe_missing(data_dir, inside=task.name)
     raise ValueError(f"--data_dir={data_dir}: expected {names} there; {there}")
 
