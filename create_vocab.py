@@ -129,10 +129,8 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
     )
   file_search.check_is_no_input(settings.output_file, inputs)
   ending = os.path.splitext(settings.output_file)[1]
-  expected, others = (
-    vocabulary_table.ENDINGS[settings.model],
-    [*vocabulary_table.KINDS],
-  )
+  expected = vocabulary_table.ENDINGS[settings.model]
+  others = list(vocabulary_table.KINDS)
   if ending != expected and (expected or ending in others):
     none = f"none of {', '.join(others[:-1])} and {others[-1]}"
     raise ValueError(

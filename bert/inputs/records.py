@@ -15,10 +15,10 @@ from google.protobuf import message
 import tensorflow as tf
 
 from bert import modeling
-from bert.data import files, record_writer, remote
+from bert.data import files, packing, record_writer, remote
 from bert.inputs import training_input
 
-INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
+INPUT_NAMES = packing.PackedIds._fields
 Spec = Mapping[str, tf.io.FixedLenFeature]
 _NO_LENGTH = "no length of a record, or this is no TFRecord file"
 _READ_ERRORS = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
