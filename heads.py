@@ -24,7 +24,7 @@ class HeadModel(keras.Model):
   `named_outputs`.
   """
 
-  # All inputs, in the order of `call`; a head may add its own.
+  # All inputs, in the order of `call`; a head may add its own after these.
   input_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
   # What `from_training` reads of settings.json; see `files.check_values`.
   recorded: Mapping[str, tuple[Any, ...]] = {}

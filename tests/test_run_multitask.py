@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shlex
 import shutil
 import types
 
@@ -25,6 +26,16 @@ def write_tasks(tmp_path_factory):
 def succeed(result):
   assert result.returncode == 0, result.stderr
   return result.stdout + result.stderr
+
+
+def export_as_proposed(output):
+  """Runs the command that a summary ends with; returns whether there is one."""
+  [*lines] = (line for line in output.splitlines() if "next: python" in line)
+  for line in lines:
+    _, program, *arguments = shlex.split(line.partition("next: ")[2])
+    [python, path] = program_flags.command(program.removesuffix(".py"))
+    program_flags.succeed([python, path, *arguments])
+  return bool(lines)
 
 
 def weights_in(folder):
@@ -77,7 +88,8 @@ def test_one_task_is_what_its_own_program_does(
   given = tiny.tasks_flags(folder, f"{name}-own", **own, **alone)
   succeed(program_flags.run_here(program_flags.command(program, **given)))
   together = {"do_eval": bool(asked), **(together or alone)}
-  succeed(tiny.run_tasks(folder, [entries[name]], name, **together))
+  output = succeed(tiny.run_tasks(folder, [entries[name]], name, **together))
+  assert export_as_proposed(output) == (program != "run_pretraining")
   ours, theirs = folder / name / "tasks" / name, folder / f"{name}-own"
   assert_same_bits(weights_in(ours), weights_in(theirs))
   for flag in asked:
