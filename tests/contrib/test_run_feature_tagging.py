@@ -51,7 +51,7 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   vocab_file = str(tmp_path / "vocab.txt")
   trained = trained_models.load_output_dir(str(tmp_path / "out"), vocab_file)
   assert trained.model.lstms[1].forward_lstm.units == 16
-  assert trained.settings["label_scheme"] == "iob2"
+  assert trained.training_settings["label_scheme"] == "iob2"
   flags["lstm_size"] = 9
   with pytest.raises(ValueError, match=r"--lstm_size=9 \(was 16\)"):
     run(tmp_path, data_dir=tmp_path, do_predict=True, **flags)
