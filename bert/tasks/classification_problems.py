@@ -239,9 +239,8 @@ class SingleLabel(Problem):
 
   def draw(self, answers, targets, report):
     curves = _draw_curves(answers, report, lambda label: targets == label)
-    curves += plots.calibration_chart(
-      answers.probabilities.max(1), answers.predictions == targets
-    )
+    right = answers.predictions == targets
+    curves += plots.calibration_chart(answers.probabilities.max(1), right)
     return [
       plots.confusions(report.confusion, answers.labels),
       plots.label_table(report, answers.labels),
@@ -258,13 +257,8 @@ class MultiLabel(Problem):
   activation = "sigmoid"
   answer_name = "labels"
   can_rank = False
-  scores = (
-    "accuracy",
-    "macro_f1",
-    "micro_f1",
-    "untuned_micro_f1",
-    "untuned_macro_f1",
-  )
+  scores = ("accuracy", "macro_f1", "micro_f1")
+  scores += ("untuned_micro_f1", "untuned_macro_f1")
   selecting = ("micro_f1", "macro_f1")
 
   def split(self, cell, separator):
@@ -314,9 +308,8 @@ class MultiLabel(Problem):
 
   def score(self, answers, targets):
     report = metrics.multi_label_report(targets, answers.predictions)
-    untuned = metrics.multi_label_report(
-      targets, answers.probabilities >= UNTUNED
-    )
+    guesses = answers.probabilities >= UNTUNED
+    untuned = metrics.multi_label_report(targets, guesses)
     return report, {
       "accuracy": report.accuracy,
       "macro_f1": report.macro.f1,
@@ -332,9 +325,8 @@ class MultiLabel(Problem):
 
   def draw(self, answers, targets, report):
     curves = _draw_curves(answers, report, lambda label: targets[:, label])
-    curves += plots.calibration_chart(
-      answers.probabilities.ravel(), targets.ravel()
-    )
+    shares = answers.probabilities.ravel()
+    curves += plots.calibration_chart(shares, targets.ravel())
     return [
       plots.label_table(report, answers.labels),
       f'<div class="charts">{curves}</div>',
@@ -398,9 +390,8 @@ class Regression(Problem):
 
   def draw(self, answers, targets, report):
     pairs = np.stack([targets, answers.predictions], 1)[:_DOTS].tolist()
-    scale = charts.Scale(
-      "Predicted and true numbers", "predicted", {"example": pairs}
-    )
+    dots = {"example": pairs}
+    scale = charts.Scale("Predicted and true numbers", "predicted", dots)
     return [charts.line_chart("true", scale, joined=False)]
 
 
