@@ -8,9 +8,8 @@ Files, flags, scores and predictions are those of run_tagging.py.
 """
 
 import dataclasses
-import functools
 
-from bert import modeling, run_tagging
+from bert import run_tagging
 from bert.cli import fine_tuning, program, typed_flags
 from bert.contrib import feature_tagger
 
@@ -45,29 +44,16 @@ class FeatureTaggingSettings(run_tagging.TaggingSettings):
       )
 
 
-def create_model(
-  config: modeling.EncoderConfig,
-  data: fine_tuning.Data,
-  dtype: str,
-  settings: FeatureTaggingSettings,
-) -> feature_tagger.FeatureTaggerModel:
-  """Makes the model, called like that of run_tagging.py."""
-  return feature_tagger.FeatureTaggerModel(
-    config,
-    len(data.labels),
-    dtype,
-    settings.feature_layers,
-    settings.lstm_size,
-  )
-
-
 def main() -> None:
   settings = fine_tuning.read_settings(FeatureTaggingSettings)
-  run_tagging.train_and_predict(
-    settings,
-    functools.partial(create_model, settings=settings),
-    problem="feature_tagging",
-  )
+
+  def create_model(config, data, dtype):
+    layers, size = settings.feature_layers, settings.lstm_size
+    return feature_tagger.FeatureTaggerModel(
+      config, len(data.labels), dtype, layers, size
+    )
+
+  run_tagging.train_and_predict(settings, create_model, "feature_tagging")
 
 
 if __name__ == "__main__":
