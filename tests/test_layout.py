@@ -44,15 +44,16 @@ def test_a_file_keeps_the_house_rules(path):
   place = house.place_of(path)
   is_program = len(path.parts) == 1 and place in ("programs", "contrib")
   code = house.lines_of_code(text)
-  assert len(code) <= (280 if is_program else 380)
+  assert len(code) <= (260 if is_program else 380)
   targets = list(house.imports_of(path))
-  assert len(targets) <= 15
+  counted = [t for t in targets if not house.holds_only_records(t)]
+  assert len(counted) <= 14
   wrong = [target for target in targets if not may_import(path, target)]
   assert not wrong
   for node in ast.walk(ast.parse(text)):
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
       body = code.intersection(range(node.lineno, node.end_lineno + 1))
-      assert len(body) <= 53, node.name
+      assert len(body) <= 45, node.name
     if isinstance(node, (ast.Import, ast.ImportFrom)):
       modules = [getattr(node, "module", None), *(a.name for a in node.names)]
       reads_flags = modules in (["absl", "flags"], [None, "argparse"])

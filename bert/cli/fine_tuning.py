@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, optimization
+from bert import optimization
 from bert.cli import (
   devices,
   model_folder,
@@ -61,6 +61,11 @@ class Data(NamedTuple):
   has_export: bool = True
 
   @property
+  def problem(self) -> str:
+    """What is learned, by its name in settings.json."""
+    return self.model_settings["problem"]
+
+  @property
   def pooling(self) -> str:
     """What the vectors are made by; "" for BERT's pooler."""
     return self.model_settings.get("pooling", "")
@@ -95,18 +100,17 @@ def _follow_training(settings: _Settings) -> _Settings:
   recorded = same_run.read_training(output_folder.trained_folder(own))
   if output_folder.starts_elsewhere(own) and own.start().problem:
     recorded["problem"] = own.start().problem, own.start().source
-  values, followed = settings.flag_values(), {}
-  flags_by_name = kind.flags_by_name()
+  followed = {}
   for name, (value, path) in recorded.items():
     # The vocabulary decides the casing, if the flag does not.
-    if name not in values or name in {"do_lower_case", *settings.given}:
+    is_flag = name in kind.flags_by_name() and name != "do_lower_case"
+    if not is_flag or name in settings.given:
       continue
-    if value is not None or flags_by_name[name].default is not None:
-      try:
-        value = kind.from_json(name, value)
-      except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if values[name] != value:
+    try:
+      value = kind.from_json(name, value)
+    except ValueError as error:
+      raise ValueError(f"{path}: {error}") from None
+    if getattr(settings, name) != value:
       followed[name] = value
       shown = same_run.show(value)
       print(f"--{name}={shown}, as {path} says", file=sys.stderr)
@@ -173,7 +177,7 @@ class Run(training_run.TrainingRun):
   record: same_run.RunRecord
   local_folder: str  # This worker's alone; for feature files.
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
-  forward: training_plan.Forward = heads.forward
+  forward: training_plan.Forward = training_plan.DEFAULT_FORWARD
   score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
 
   @property
@@ -189,7 +193,7 @@ class Run(training_run.TrainingRun):
     self,
     create_model: Callable[..., keras.Model],
     predict: training_plan.Predict,
-    forward: training_plan.Forward = heads.forward,
+    forward: training_plan.Forward = training_plan.DEFAULT_FORWARD,
   ) -> None:
     """Makes the model, loads its weights, and records the run in its folder.
 
@@ -389,18 +393,15 @@ def open_run(
     yield run
     same_run.wait_for_all(strategy)
     if run.is_chief:
-      problem = data.model_settings["problem"]
-      score = run.score
-      run.write_report(start, problem.replace("_", " "), score)
-      program.print_summary(folder, start, before, score, data.has_export)
+      run.write_report(start, data.problem.replace("_", " "), run.score)
+      program.print_summary(folder, start, before, run.score, data.has_export)
 
 
 def _check_segments(config, data: Data) -> None:
-  problem = data.model_settings["problem"]
-  is_of_pairs = problem in ("question_answering", "multiple_choice")
-  if config.type_vocab_size < 2 and (
-    is_of_pairs or data.answer_settings.get("has_text_pair")
-  ):
+  takes_pairs = data.answer_settings.get("has_text_pair") or (
+    data.problem in ("question_answering", "multiple_choice")
+  )
+  if config.type_vocab_size < 2 and takes_pairs:
     raise ValueError(
       "the config's type_vocab_size is 1: the model has one segment, and takes "
       "no pairs of texts"

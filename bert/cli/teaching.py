@@ -30,7 +30,7 @@ def find_teacher(
   folder = settings.teacher
   if not folder or not data.train:
     return None
-  problem = data.model_settings["problem"]
+  problem = data.problem
   if data.pooling or problem not in distillation.LOSSES:
     raise ValueError(
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
@@ -85,7 +85,7 @@ def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
   return distillation.add_teacher(
     loss,
     settings.distillation_alpha,
-    run.data.model_settings["problem"],
+    run.data.problem,
     settings.distillation_temperature,
   )
 

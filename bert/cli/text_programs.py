@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert import heads, tokenization
+from bert import tokenization
 from bert.cli import devices, model_folder, program, shared_flags
 from bert.data import file_search, progress, text_files
 from bert.inputs import batch_order, text_inputs
@@ -30,7 +30,7 @@ class TextModel(NamedTuple):
   def make_predict(
     self,
     predict: prediction.Predict,
-    forward: prediction.Forward = heads.forward,
+    forward: prediction.Forward = prediction.DEFAULT_FORWARD,
     of_tokens: bool = False,
   ) -> text_inputs.Predict:
     """Makes a `text_inputs.predict` that takes rows alone."""

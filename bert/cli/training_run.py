@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, modeling
+from bert import modeling
 from bert.cli import run_report, shared_flags
 from bert.data import files, label_files
 from bert.training import (
@@ -80,7 +80,7 @@ class TrainingRun:
     self,
     create_model: Callable[[], keras.Model],
     predict: prediction.Predict,
-    forward: prediction.Forward = heads.forward,
+    forward: training_plan.Forward = training_plan.DEFAULT_FORWARD,
   ) -> None:
     """Makes the model, with random weights, and its predictor."""
     keras.utils.set_random_seed(self.settings.seed % 2**32)

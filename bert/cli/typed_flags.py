@@ -135,9 +135,11 @@ class Settings:
 
     A ValueError says that the flag does not take it.
     """
-    values, kinds = flags.FlagValues(), typing.get_type_hints(cls)
     flag = cls.flags_by_name()[name]
-    _define(name, flag, kinds[name], values)
+    if value is None and flag.default is None:
+      return None
+    values = flags.FlagValues()
+    _define(name, flag, typing.get_type_hints(cls)[name], values)
     try:
       values(["", f"--{name}={_as_text(value)}"])
     except flags.Error as error:

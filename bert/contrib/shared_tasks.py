@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert import (
-  heads,
   run_classifier,
   run_multiple_choice,
   run_squad,
@@ -39,7 +38,7 @@ class SharedTask(NamedTuple):
   max_score: float = 1.0  # SQuAD's scores are percentages.
   # The `TrainingInput`, if that is no feature file.
   source: Callable[[fine_tuning.Run], Any] | None = None
-  forward: training_plan.Forward = heads.forward
+  forward: training_plan.Forward = training_plan.DEFAULT_FORWARD
 
   @contextlib.contextmanager
   def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:

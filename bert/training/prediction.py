@@ -19,6 +19,7 @@ from bert.inputs import training_input
 Features = training_input.Features
 # (model, features, seed) -> outputs; see bert/training/step.py.
 Forward = Callable[[Any, Features, tf.Tensor | None], Any]
+DEFAULT_FORWARD: Forward = heads.forward  # The model, on the inputs it names.
 # (outputs, features) -> tensors [B, ...] by name. It is pure.
 Predict = Callable[[Any, Features], dict[str, tf.Tensor]]
 
@@ -66,7 +67,7 @@ class Predictor:
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     predict: Predict,
-    forward: Forward = heads.forward,
+    forward: Forward = DEFAULT_FORWARD,
   ):
     self._strategy, self._model = strategy, model
 

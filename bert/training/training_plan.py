@@ -8,12 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, optimization
+from bert import optimization
 from bert.inputs import training_input
 from bert.training import prediction
 
 # What a task says; see bert/training/step.py.
 Forward = prediction.Forward
+DEFAULT_FORWARD = prediction.DEFAULT_FORWARD
 Predict = prediction.Predict
 # (outputs, features) -> {name: (sum, weight)}. It is pure, and its weights
 # depend on the features alone.
@@ -94,7 +95,7 @@ class TrainingTask(NamedTuple):
   loss: Loss
   source: training_input.TrainingInput
   plan: TrainingPlan
-  forward: Forward = heads.forward
+  forward: Forward = DEFAULT_FORWARD
   # The features by which the loss compares rows of a batch with each other, if
   # it does; see bert/training/gradient_cache.py.
   compares: Sequence[str] = ()

@@ -91,6 +91,23 @@ def _find_module(name: str, root: pathlib.Path) -> pathlib.Path | None:
   return next((p for p in choices if (root / p).is_file()), None)
 
 
+def holds_only_records(path: pathlib.Path, root: pathlib.Path = ROOT) -> bool:
+  """Returns whether a module only names fields: NamedTuples and constants.
+
+  Whoever imports one depends on no behaviour by it.
+  """
+  kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Expr)
+  body = ast.parse((root / path).read_text(encoding="utf-8")).body
+  classes = [node for node in body if isinstance(node, ast.ClassDef)]
+  others = [
+    node for node in body if not isinstance(node, (*kinds, ast.ClassDef))
+  ]
+  has_methods = any(
+    isinstance(node, ast.FunctionDef) for c in classes for node in c.body
+  )
+  return not others and not has_methods
+
+
 def reach(path: pathlib.Path, root: pathlib.Path = ROOT) -> set[pathlib.Path]:
   """Returns the file and all that it can import, directly or not."""
   reached, waiting = set(), [path]
@@ -154,7 +171,7 @@ def is_upward(path: pathlib.Path, target: pathlib.Path) -> bool:
 def measure(root: pathlib.Path) -> dict[str, int]:
   """Returns the figures of a checkout, by name."""
   files = product_files(root)
-  core = [p for p in files if p.parts[0] not in ("contrib", "examples")]
+  core = [p for p in files if place_of(p) not in ("contrib", "examples")]
   tests = [path.relative_to(root) for path in (root / "tests").rglob("*.py")]
   graph = {path: set(imports_of(path, root)) for path in files}
   edges = [(path, target) for path in files for target in graph[path]]
