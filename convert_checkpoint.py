@@ -12,7 +12,12 @@ checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 import dataclasses
 
-from bert.cli import model_folder, program, shared_flags, typed_flags
+from bert.cli import (
+  flag_texts,
+  model_folder,
+  program,
+  typed_flags,
+)
 
 # Those of bert.convert.models.HEADS, which needs TensorFlow.
 HEADS = ("encoder", "pretraining", "masked_lm", "next_sentence", "classifier")
@@ -25,7 +30,7 @@ _changes = typed_flags.group("Changes")
 class ConversionSettings(typed_flags.Settings):
   """The settings of this program."""
 
-  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  model: str | None = _flags(None, flag_texts.MODEL, path="model")
   input: str = _flags(
     None,
     "The prefix of a checkpoint, a folder with one, a SavedModel, or a folder "

@@ -16,7 +16,7 @@ import os
 import time
 
 from bert import tokenization
-from bert.cli import program, shared_flags, typed_flags
+from bert.cli import flag_texts, program, typed_flags
 from bert.data import file_search, files, progress, text_files
 from bert.vocabularies import lost_letters, sentence_pieces, vocabulary_table
 
@@ -38,7 +38,7 @@ class VocabSettings(typed_flags.Settings):
   input_file: str = _flags(
     typed_flags.REQUIRED, "Files or globs, .gz, .xz, by commas.", path="files"
   )
-  text_column: str | None = _flags(None, shared_flags.TEXT_COLUMN)
+  text_column: str | None = _flags(None, flag_texts.TEXT_COLUMN)
   output_file: str = _flags(
     typed_flags.REQUIRED, "Vocabulary, a token a line.", path="new_files"
   )

@@ -10,13 +10,13 @@ import dataclasses
 import functools
 
 from bert.cli import (
+  flag_texts,
   model_folder,
   program,
   shared_flags,
   squad_settings,
   typed_flags,
 )
-from bert.data import imports
 from bert.serving import formats
 
 _flags = typed_flags.group("Flags")
@@ -32,7 +32,7 @@ _comparison = functools.partial(
 class ExportSettings(shared_flags.StartSettings):
   """The settings of this program; None leaves those of the training."""
 
-  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  model: str | None = _flags(None, flag_texts.MODEL, path="model")
   model_dir: str | None = _flags(
     None, "The --output_dir of a fine-tuning.", path="folder"
   )
@@ -156,8 +156,7 @@ class ExportSettings(shared_flags.StartSettings):
         )
     if self.whole_word_answers and self.vocab_file:
       squad_settings.check_whole_words(self.vocab_file)
-    for package in formats.FORMATS[self.format].packages:
-      imports.load(package, f"--format={self.format}")
+    formats.FORMATS[self.format].check_packages(f"--format={self.format}")
     super().check()
 
 
@@ -172,7 +171,7 @@ from absl import logging
 from bert import loading
 from bert.data import files
 from bert.export import comparison, exporting, trained_models
-from bert.serving import request_lines
+from bert.serving import exported_model, request_lines
 from bert.vocabularies import vocabulary_table
 
 
@@ -184,7 +183,7 @@ def read_settings() -> ExportSettings:
     folder
     and files.exists(os.path.join(folder, "settings.json"))
     and settings.init_checkpoint == model_folder.find_weights(folder)
-    and not loading.makes_vectors(folder)
+    and not exported_model.makes_vectors(folder)
   ):
     found = {"model_dir": folder, "init_checkpoint": None}
     settings = dataclasses.replace(settings, **found)
@@ -208,7 +207,7 @@ def load_model(settings: ExportSettings) -> trained_models.TrainedModel:
     return trained_models.load_output_dir(
       settings.model_dir, settings.vocab_file
     )
-  makes_vectors = loading.makes_vectors(settings.folder or "")
+  makes_vectors = exported_model.makes_vectors(settings.folder or "")
   task = settings.task or ("features" if makes_vectors else None)
   return loading.load_pretrained(settings, task)
 

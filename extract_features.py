@@ -9,7 +9,13 @@ A text is a line; `a ||| b` is a pair.
 import dataclasses
 import re
 
-from bert.cli import model_folder, program, shared_flags, typed_flags
+from bert.cli import (
+  flag_texts,
+  model_folder,
+  program,
+  shared_flags,
+  typed_flags,
+)
 from bert.data import text_prompts, vector_files
 
 _data = typed_flags.group("Data")
@@ -21,7 +27,7 @@ class VectorSettings(shared_flags.InferenceSettings):
   """The settings of this program."""
 
   input_file: str = _data(
-    typed_flags.REQUIRED, shared_flags.INPUT_FILE, path="input"
+    typed_flags.REQUIRED, flag_texts.INPUT_FILE, path="input"
   )
   output_file: str = _output(
     typed_flags.REQUIRED, "The file of vectors.", path="new_files"

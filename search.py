@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import bert
-from bert.cli import program, shared_flags, typed_flags
+from bert.cli import flag_texts, program, typed_flags
 from bert.data import (
   files,
   progress,
@@ -50,7 +50,7 @@ class SearchSettings(typed_flags.Settings):
   input_file: str = _index(
     typed_flags.REQUIRED, "The texts, one a line.", path="file"
   )
-  text_column: str | None = _index(None, shared_flags.TEXT_COLUMN)
+  text_column: str | None = _index(None, flag_texts.TEXT_COLUMN)
   index_file: str = _index(
     typed_flags.REQUIRED,
     "The .npy of their vectors; made if it is not there.",

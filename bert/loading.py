@@ -14,8 +14,8 @@ import os
 from typing import TYPE_CHECKING, Any
 import warnings
 
-from bert.data import file_search, files, hub, imports, sbert_files
-from bert.serving import answers, export_card, exported_model
+from bert.data import file_search, hub, imports
+from bert.serving import export_card, exported_model
 from bert.vocabularies import vocabulary_table
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def load(
   if export_card.FILE in found or engine:
     return Model(exported_model.ExportedModel(folder, threads, engine))
   vocab_file = vocabulary_table.find([folder])
-  is_encoder = makes_vectors(folder)
+  is_encoder = exported_model.makes_vectors(folder)
   is_trained = "settings.json" in found and vocab_file
   has_tokens = vocab_file or "tokenizer.json" in found
   if not is_trained and not (is_encoder and has_tokens):
@@ -113,13 +113,6 @@ def load(
     trained = load_pretrained(settings, "features")
     vocab_file = settings.vocab_file
   return Model(exporting.in_memory(folder, str(vocab_file), trained))
-
-
-def makes_vectors(folder: str) -> bool:
-  """Returns whether a folder holds an encoder of sentences, and no head."""
-  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
-  is_encoder = files.exists(os.path.join(folder, sbert_files.MODULES))
-  return is_encoder and not answers.is_trained(str(settings.get("problem")))
 
 
 def load_pretrained(

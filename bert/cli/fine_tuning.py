@@ -27,7 +27,7 @@ from bert.cli import (
   devices,
   model_folder,
   output_folder,
-  program,
+  run_summary,
   shared_flags,
   teaching,
   training_run,
@@ -358,7 +358,7 @@ def open_run(
   config = model_folder.read_checked_config(settings)
   _check_segments(config, data)
   folder = settings.output_dir
-  start, before = time.monotonic(), program.list_files(folder)
+  start, before = time.monotonic(), run_summary.list_files(folder)
   with (
     output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
@@ -394,7 +394,7 @@ def open_run(
     same_run.wait_for_all(strategy)
     if run.is_chief:
       run.write_report(start, data.problem.replace("_", " "), run.score)
-      program.print_summary(folder, start, before, run.score, data.has_export)
+      run_summary.show(folder, start, before, run.score, data.has_export)
 
 
 def _check_segments(config, data: Data) -> None:

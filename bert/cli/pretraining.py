@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import Any
 
-from bert.cli import devices, program, shared_flags, typed_flags
+from bert.cli import devices, flag_texts, program, shared_flags, typed_flags
 from bert.data import (
   file_search,
   pretraining_data,
@@ -127,7 +127,7 @@ class RecordFlags(shared_flags.StartSettings):
     "TFRecord files to write, separated by commas; records go to them in turn.",
     path="new_files",
   )
-  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  model: str | None = _flags(None, flag_texts.MODEL, path="model")
   vocab_file: str = _flags(
     None, vocabulary_table.HELP, unless="model", path="file"
   )

@@ -73,15 +73,9 @@ def open_files(
     settings.eval_input_file or settings.input_file, "eval_input_file"
   )
 
-  # A look at each file shows now what would fail after hours. Records lack the
-  # features of what is not learned, or is drawn.
-  absent = () if masks and not masking else ("masked_lm_",)
-  if not next_sentence:
-    absent += ("next_sentence_",)
-  spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
-  spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
-  limits = records.pretraining_limits(length, config)
-  limits = {n: limits[n] for n in limits if n in spec}
+  # A look at each file shows now what would fail after hours.
+  has_masks = masks and not masking  # Otherwise they are drawn, or not learned.
+  spec, limits = _describe_records(settings, config, next_sentence, has_masks)
   paths = list(dict.fromkeys(train_files + eval_files))
   records.check_files(paths, spec, limits)
 
@@ -112,3 +106,15 @@ def open_files(
     source=source,
     is_masked=masks,
   )
+
+
+def _describe_records(settings, config, next_sentence, has_masks):
+  """Returns the features of the records by name, and their limits."""
+  absent = () if has_masks else ("masked_lm_",)
+  if not next_sentence:
+    absent += ("next_sentence_",)
+  length = settings.max_seq_length
+  spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
+  spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}
+  limits = records.pretraining_limits(length, config)
+  return spec, {n: limits[n] for n in limits if n in spec}

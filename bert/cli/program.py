@@ -9,8 +9,7 @@ with `program.run_program(main)`. One that starts without TensorFlow just ends
 with `run_program(main, Settings)`, which parses and checks them, too.
 """
 
-from collections.abc import Callable, Mapping
-import contextlib
+from collections.abc import Callable
 import datetime
 import io
 import os
@@ -18,7 +17,7 @@ import shlex
 import signal
 import sys
 import time
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from absl import app
 
@@ -28,8 +27,6 @@ from bert.data import imports, messages, progress
 FLAGS = typed_flags.FLAGS
 
 _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
-# Prefixes of the names of files that only programs read.
-_INTERNAL = ("model.ckpt-", "checkpoint", "events.out.tfevents.")
 
 
 def start(kind: type[typed_flags.Settings]) -> None:
@@ -138,13 +135,6 @@ def _describe_failure(error: Exception) -> str | None:
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")
 
 
-class File(NamedTuple):
-  """The state of a file; a file that replaces it has another time."""
-
-  time: int  # In nanoseconds, of the last change.
-  size: int  # In bytes.
-
-
 def print_end(
   start: float, *lines: str, command: str = "", file: TextIO | None = None
 ) -> None:
@@ -166,62 +156,3 @@ def format_time(start: float) -> str:
   if seconds < 60:
     return f"{seconds:.1f} s"
   return str(datetime.timedelta(seconds=round(seconds)))
-
-
-def list_files(folder: str) -> dict[str, File]:
-  """Returns the files in a folder, by name."""
-  import tensorflow as tf  # Programs without it end here too.
-
-  found = {}
-  for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
-    with contextlib.suppress(tf.errors.NotFoundError):  # Temporary ones.
-      stat = tf.io.gfile.stat(os.path.join(folder, name))
-      if not stat.is_directory:
-        found[name] = File(stat.mtime_nsec, stat.length)
-  return found
-
-
-def is_result(name: str) -> bool:
-  """Returns whether a file is for people, by its name."""
-  return not name.startswith(_INTERNAL) and ".tf_record" not in name
-
-
-def print_summary(
-  folder: str,
-  start: float,
-  before: Mapping[str, File],
-  score: str,
-  can_export: bool = True,
-) -> None:
-  """Prints a run's time, score and new files, and the command to export it."""
-  from bert.training import model_selection
-  from bert.weights import checkpoints
-
-  now = list_files(folder)
-  changed = dict(now.items() - before.items())
-  new = sorted(filter(is_result, changed))
-  lines, export = [score] if score else [], ""
-  if new:
-    lines.append(f"wrote to {folder}: {', '.join(new)}")
-  steps = checkpoints.saved_steps(folder)
-  if steps:
-    sizes = [now[n].size for n in now if n.startswith("model.ckpt-")]
-    line = f"checkpoints: {len(steps)}, {sum(sizes) / 1e6:,.1f} MB"
-    if len(steps) > 1:
-      line += "; --keep_checkpoint_max=1 keeps only the newest"
-    elif checkpoints.has_slots(folder, steps[0]):
-      line += (
-        ", from which training can go on; a complete training deletes the "
-        "older ones, unless you pass --keep_checkpoint_max"
-      )
-    lines.append(line)
-  has_best = model_selection.best_step(folder) is not None
-  if has_best:
-    sizes = [file.size for file in list_files(f"{folder}/best").values()]
-    lines.append(f"best/: the best weights alone, {sum(sizes) / 1e6:,.1f} MB")
-  has_weights = steps or has_best
-  if has_weights and can_export:
-    folder = folder.rstrip("/")
-    flags = {"model": folder, "export_dir": f"{folder}_export"}
-    export = command("export_saved_model.py", **flags)
-  print_end(start, *lines, command=export)

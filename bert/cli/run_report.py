@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.cli import program, shared_flags
+from bert.cli import program, run_summary, shared_flags
 from bert.data import files, progress
 from bert.report import charts, plots, score_kinds
 from bert.training import reporting
@@ -165,7 +165,7 @@ def _list_settings(settings) -> str:
 
 
 def _list_files(folder) -> str:
-  found = program.list_files(folder)
-  names = sorted(n for n in found if program.is_result(n) and n != _NAME)
+  found = run_summary.list_files(folder)
+  names = sorted(n for n in found if run_summary.is_result(n) and n != _NAME)
   rows = ((plots.Link(n, urllib.parse.quote(n)), found[n].size) for n in names)
   return plots.table(("file", "bytes"), rows)

@@ -5,7 +5,7 @@ import dataclasses
 import os
 from typing import Any
 
-from bert.cli import devices, typed_flags
+from bert.cli import devices, flag_texts, typed_flags
 from bert.data import file_search, files, path_checks, remote, text_files
 from bert.vocabularies import vocabulary_table
 
@@ -14,20 +14,6 @@ _data = typed_flags.group("Data")
 _training = typed_flags.group("Training")
 _evaluation = typed_flags.group("Evaluation and prediction")
 
-MODEL = (
-  "The model's folder, which stands for its config, vocabulary, casing and "
-  "weights: an unpacked release, the --output_dir of a training, or a folder "
-  "of Hugging Face's, KerasHub's or TF-Hub's. Or a model's name on the Hugging "
-  "Face Hub, owner/name or owner/name@revision, which is fetched."
-)
-INPUT_FILE = (
-  "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
-  ".xz too; or - for the standard input."
-)
-TEXT_COLUMN = (
-  "Of JSON Lines, CSV or TSV: the column of the texts, name or number from 0; "
-  "default: the input is plain text."
-)
 MOST_STEPS = 10**9  # A year of 30 a second.
 _CONFIG = "The bert_config.json of the model: its architecture."
 
@@ -50,7 +36,7 @@ class StartSettings(typed_flags.Settings):
 class ModelSettings(StartSettings):
   """The settings of programs that train a model."""
 
-  model: str | None = _model(None, MODEL, path="model")
+  model: str | None = _model(None, flag_texts.MODEL, path="model")
   bert_config_file: str | None = _model(
     None, _CONFIG, unless="model", path="file"
   )
@@ -173,7 +159,7 @@ class TrainingSettings(ModelSettings):
 class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
   """The settings of programs that apply a model to text."""
 
-  model: str | None = _model(None, MODEL, path="model")
+  model: str | None = _model(None, flag_texts.MODEL, path="model")
   bert_config_file: str | None = _model(
     None, _CONFIG, unless="model", path="file"
   )
@@ -183,8 +169,8 @@ class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
     unless="model",
     path="checkpoint",
   )
-  input_file: str = _data("-", INPUT_FILE, path="input")
-  text_column: str | None = _data(None, TEXT_COLUMN)
+  input_file: str = _data("-", flag_texts.INPUT_FILE, path="input")
+  text_column: str | None = _data(None, flag_texts.TEXT_COLUMN)
   batch_size: int = _data(
     32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
   )

@@ -10,7 +10,13 @@ folder as --model.
 
 import dataclasses
 
-from bert.cli import model_folder, program, shared_flags, typed_flags
+from bert.cli import (
+  flag_texts,
+  model_folder,
+  program,
+  shared_flags,
+  typed_flags,
+)
 from bert.vocabularies import vocabulary_table
 
 _flags = typed_flags.group("Flags")
@@ -31,7 +37,7 @@ class WordVectorSettings(shared_flags.StartSettings):
     "A folder to write; new or empty.",
     path="empty_folder",
   )
-  model: str | None = _flags(None, shared_flags.MODEL, path="model")
+  model: str | None = _flags(None, flag_texts.MODEL, path="model")
   bert_config_file: str | None = _flags(
     None, "The bert_config.json of the model.", unless="model", path="file"
   )

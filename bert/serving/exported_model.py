@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert.data import packing, processor, progress
+from bert.data import files, packing, processor, progress, sbert_files
 from bert.serving import answer_maker, answers, export_card, formats
 from bert.vocabularies import vocabulary_table
 
@@ -244,3 +244,10 @@ def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
     group.append(index)
   if group:
     yield group
+
+
+def makes_vectors(folder: str) -> bool:
+  """Returns whether a folder holds an encoder of sentences, and no head."""
+  settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
+  is_encoder = files.exists(os.path.join(folder, sbert_files.MODULES))
+  return is_encoder and not answers.is_trained(str(settings.get("problem")))

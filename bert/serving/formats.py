@@ -54,6 +54,11 @@ class Format(NamedTuple):
   has_one_shape: bool = False
   engines: Mapping[str, Callable[..., Any]] = types.MappingProxyType({})
 
+  def check_packages(self, flag: str) -> None:
+    """Raises an ImportError that names `flag` if a package is missing."""
+    for package in self.packages:
+      imports.load(package, flag)
+
 
 FORMATS = {
   "saved_model": Format(
