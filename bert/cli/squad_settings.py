@@ -13,6 +13,15 @@ _data = typed_flags.group("Data")
 _answers = typed_flags.group("Evaluation and prediction")
 
 
+def check_whole_words(vocab_file: str) -> None:
+  """Raises a ValueError if a vocabulary does not say where words begin."""
+  if vocabulary_table.kind_of(vocab_file).marks_words:
+    raise ValueError(
+      f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
+      "pieces say that they continue a word"
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSettings(
   shared_flags.SplitSettings, shared_flags.FineTuningSettings
@@ -110,14 +119,8 @@ class SquadSettings(
     self._check_tables()
 
   def _check_whole_words(self) -> None:
-    vocab_file = self.vocab_file
-    if not self.whole_word_answers or not vocab_file:
-      return
-    if vocabulary_table.kind_of(vocab_file).marks_words:
-      raise ValueError(
-        f"--whole_word_answers needs a vocab.txt, not {vocab_file}: only its "
-        "pieces say that they continue a word"
-      )
+    if self.whole_word_answers and self.vocab_file:
+      check_whole_words(self.vocab_file)
 
   def check_answers(self) -> None:
     """Refuses ways to answer that the vocabulary or other flags rule out."""
