@@ -442,6 +442,11 @@ WRONG_FLAGS = [
     {"task_name": "sst-2", "predict_file": "mine.tsv"},
     "--predict_file: --task_name=file takes it; the files of sst-2 are",
   ),
+  (
+    # The defaults of own files say what happens anyway.
+    {"task_name": "sst-2", "header": "auto", "label_separator": ","},
+    "no column 'sentence'; the columns are label, text",
+  ),
   ({"task_name": "sst-2", "header": "no"}, "--header: --task_name=file takes"),
   (
     {"task_name": "sst-2", "skip_unlabelled": True},

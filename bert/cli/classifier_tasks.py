@@ -13,7 +13,7 @@ from bert.tasks import (
 )
 
 # Flags of --task_name=file alone: a benchmark says these things itself.
-_FILE_FLAGS = {
+_FILE_FLAGS = (
   "train_file",
   "eval_file",
   "predict_file",
@@ -21,7 +21,7 @@ _FILE_FLAGS = {
   "label_separator",
   "query_column",
   *shared_flags.TableSettings.flags_by_name(),
-}
+)
 
 
 def read(settings: Any) -> classification.ClassificationTask:
@@ -85,15 +85,16 @@ def find(settings: Any) -> classification.ClassificationTask:
   )
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  unread = (settings.given & _FILE_FLAGS) - {"problem"}
-  # Without --do_train it may be that of the trained weights, given or not.
-  if settings.problem not in (type(settings).problem, task.problem):
-    unread |= {"problem"}
-  if unread:
-    raise ValueError(
-      f"--{min(unread)}: --task_name=file takes it; the files of {task.name} "
-      "are those of --data_dir, in columns of their own"
-    )
+  # A default says what happens anyway. Without --do_train the problem may be
+  # that of the trained weights, given or not.
+  idle = {n: [flag.default] for n, flag in settings.flags_by_name().items()}
+  idle["problem"].append(task.problem)
+  for name in _FILE_FLAGS:
+    if getattr(settings, name) not in idle[name]:
+      raise ValueError(
+        f"--{name}: --task_name=file takes it; the files of {task.name} are "
+        "those of --data_dir, in columns of their own"
+      )
   return classification_tasks.task_in_folder(task, settings.data_dir)
 
 

@@ -62,7 +62,7 @@ def _count_rows(features):
 
 
 # By the problem of a model: the losses of logits that were divided by the
-# temperature, and their weights.
+# temperature, if they are of a distribution, and their weights.
 LOSSES = {
   "single_label": _compare_classes,
   "multi_label": _compare_labels,
@@ -83,6 +83,8 @@ def soft_loss(
   teacher = features[FEATURE]
   if teacher.shape.rank == 3:
     teacher = teacher[:, : tf.shape(student)[1]]  # Without further padding.
+  if problem == "regression":
+    temperature = 1.0  # No distribution is made of numbers, to be softened.
   losses, weights = LOSSES[problem](
     student / temperature, teacher / temperature, features
   )

@@ -59,6 +59,15 @@ def _find_changes(
   }
 
 
+def _read(path: str) -> dict[str, Any]:
+  """Reads what runs recorded in a file, also those of older versions."""
+  recorded = files.read_json_if_any(path)
+  if values := recorded.pop("eval_share and seed", None):
+    share, seed = values
+    recorded["held_out"] = {"eval_share": share, "seed": seed}
+  return recorded
+
+
 def compare(
   path: str, settings: Mapping[str, Any], flags: Collection[str] = ()
 ) -> None:
@@ -67,7 +76,7 @@ def compare(
   It names each flag, with its value and the earlier one; `flags` are the names
   of the program's.
   """
-  earlier = files.read_json_if_any(path)
+  earlier = _read(path)
   changes: list[str] = []
   for name, (old, new) in _find_changes(earlier, settings).items():
     # Several tasks record theirs as `<task>.<setting>`.
@@ -238,9 +247,7 @@ def read_training(folder: str) -> dict[str, tuple[Any, str]]:
   """Returns what a training recorded for predictions: values and files."""
   paths = [os.path.join(folder, name) for name in (_SETTINGS, _PREDICTION)]
   return {
-    name: (value, path)
-    for path in paths
-    for name, value in files.read_json_if_any(path).items()
+    name: (value, path) for path in paths for name, value in _read(path).items()
   }
 
 

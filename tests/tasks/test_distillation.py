@@ -71,6 +71,12 @@ def test_a_student_is_compared_with_its_teacher(
   assert found == pytest.approx(expected, rel=1e-6)
 
 
+def test_numbers_have_no_temperature():
+  student, teacher = [[0.1], [0.3]], [[0.7], [2.1]]
+  softened = compare("regression", student, teacher, 3.0)
+  assert softened == compare("regression", student, teacher)
+
+
 LOGITS = tf.constant([[0.5, -1.0, 2.0], [0.0, 3.0, 1.0]])
 
 

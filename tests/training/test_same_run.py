@@ -26,6 +26,16 @@ EARLIER = {
 }
 
 
+def test_what_older_versions_held_out_is_compared(tmp_path):
+  path = tmp_path / "settings.json"
+  path.write_text(json.dumps({"eval_share and seed": [0.2, 1]}))
+  same_run.compare(str(path), {"held_out": {"eval_share": 0.2, "seed": 1}})
+  assert "held_out" in same_run.read_training(str(tmp_path))
+  changed = {"held_out": {"eval_share": 0.2, "seed": 7}}
+  with pytest.raises(ValueError, match=r"^--seed=7 \(was 1\): the runs of"):
+    same_run.compare(str(path), changed, FLAGS)
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
