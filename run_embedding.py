@@ -24,6 +24,7 @@ from bert import heads, modeling
 from bert.cli import devices, fine_tuning, sbert_flags
 from bert.inputs import feature_sets
 from bert.tasks import classification, embedding_data
+from bert.training import gradient_cache
 
 _NEVER = -1e9  # Far below any logit.
 
@@ -224,7 +225,9 @@ def main() -> None:
         lambda: evaluate(run),
         # So that every checkpoint has a classifier of its own vectors.
         before_save=functools.partial(fit_head, run) if data.labels else None,
-        compares=("number", "text_ids"),
+        make_passes=functools.partial(
+          gradient_cache.make_passes, compares=("number", "text_ids")
+        ),
       )
     if settings.do_eval:
       scores = evaluate(run)

@@ -27,7 +27,7 @@ from bert.cli import (
   devices,
   model_folder,
   output_folder,
-  run_summary,
+  run_report,
   shared_flags,
   teaching,
   training_run,
@@ -247,11 +247,11 @@ class Run(training_run.TrainingRun):
     loss: training_plan.Loss,
     evaluate: Callable[[], Mapping[str, float]],
     before_save: Callable[[], None] | None = None,
-    compares: Sequence[str] = (),
+    make_passes: Callable[..., Any] | None = None,
   ) -> None:
     """Trains or resumes, see `training_run.train`; `evaluate` scores.
 
-    `before_save` and `compares`: see `training_plan`.
+    `before_save` and `make_passes`: see `training_plan`.
     """
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
@@ -261,7 +261,7 @@ class Run(training_run.TrainingRun):
     self.step, self.score = training_run.train(
       self.settings,
       self.strategy,
-      {"": task._replace(compares=compares)},
+      {"": task._replace(make_passes=make_passes)},
       plan,
       lambda step: name_for_evaluation(evaluate()),
       self.data.metric,
@@ -358,7 +358,7 @@ def open_run(
   config = model_folder.read_checked_config(settings)
   _check_segments(config, data)
   folder = settings.output_dir
-  start, before = time.monotonic(), run_summary.list_files(folder)
+  start, before = time.monotonic(), run_report.list_files(folder)
   with (
     output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
@@ -394,7 +394,7 @@ def open_run(
     same_run.wait_for_all(strategy)
     if run.is_chief:
       run.write_report(start, data.problem.replace("_", " "), run.score)
-      run_summary.show(folder, start, before, run.score, data.has_export)
+      run_report.summarize(folder, start, before, run.score, data.has_export)
 
 
 def _check_segments(config, data: Data) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 from typing import Any
 
-from bert.data import file_search, files, imports, label_files, sbert_files
+from bert.data import file_search, files, imports, label_files
 
 RECORD = "hub_model.json"  # In an output folder: the model its run began with.
 # Config, tokens, and how vectors or the answers of a trained model are made.
@@ -21,7 +21,10 @@ _SMALL_FILES = [
   *"encoder_bpe_40000.json vocab_40000.bpe tokenizer.json".split(),
   *"tokenizer_config.json special_tokens_map.json added_tokens.json".split(),
   *"labels.txt settings.json".split(),
-  *sbert_files.FILES,
+  # How sentence-transformers makes vectors, see bert/data/sbert_files.py.
+  *"modules.json config_sentence_transformers.json".split(),
+  *"sentence_*_config.json *_Pooling/config.json".split(),
+  "*_Normalize/config.json",
   "prediction.json",
   label_files.LABEL_THRESHOLDS,
   label_files.ANSWER_THRESHOLD,

@@ -19,10 +19,6 @@ _TRANSFORMERS = (
   _TRANSFORMER,
   *(f"sentence_{name}_config.json" for name in _ENCODERS.split()),
 )
-# All of them, as patterns: the folders' names are in modules.json.
-FILES = (MODULES, _MODEL, *_TRANSFORMERS)
-FILES += ("*_Pooling/config.json", "*_Normalize/config.json")
-
 _KNOWN_MODULES = "Transformer, Pooling", "Transformer, Pooling, Normalize"
 _ANYTHING = (object,)  # Changes no vector.
 _POOLING_MODES = ("cls", "mean", "max")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert.data import files, messages, record_writer, tables
+from bert.data import files, label_files, messages, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import retrieval_scores
 from bert.tasks import (
@@ -22,7 +22,6 @@ from bert.tasks import (
   classification_problems,
   classification_results,
 )
-from bert.training import run_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,7 +257,7 @@ def choose_labels(
   """Returns the labels of a task, in the order of the head's outputs.
 
   They are those of an earlier run, of --labels, of the task, or in the training
-  data, the first that are known; see `run_labels.choose`. The settings are
+  data, the first that are known; see `label_files.choose`. The settings are
   those of run_classifier.py.
   """
   labels_file, given = settings.labels_file, settings.labels
@@ -274,7 +273,7 @@ def choose_labels(
     if not task.train[0].label_required:  # Only a teacher allows that.
       examples = (e for e in examples if e.label is not None)
     labels = classification.find_labels(examples, task.problem, separator)
-  labels = run_labels.choose(
+  labels = label_files.choose(
     labels_file,
     labels,
     origin="the task's or those of --labels",

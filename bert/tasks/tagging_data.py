@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.data import files, messages, record_writer, tables
+from bert.data import files, label_files, messages, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
 from bert.tasks import tagging, tagging_results, tagging_schemes
-from bert.training import run_labels
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 
@@ -167,7 +166,7 @@ def choose_labels(
   """Returns the labels of a model, in the order of its outputs, and the scheme.
 
   Takes the files by purpose, train, eval or predict, and the settings of
-  run_tagging.py; see `run_labels.choose`. A ValueError if the labels mark
+  run_tagging.py; see `label_files.choose`. A ValueError if the labels mark
   entities, but the tags of a file do not.
   """
   none = tagging_schemes.NO_SCHEME
@@ -176,7 +175,7 @@ def choose_labels(
     scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(tagging.read_sentences(train), scheme)
     origin = f"those of {train.path}"
-  labels = run_labels.choose(
+  labels = label_files.choose(
     settings.labels_file, labels, origin=origin, head=initial
   )
   if not train and settings.tag_scheme != none:

@@ -9,6 +9,8 @@ batch, for the same dropout is drawn twice. Gao et al., "Scaling Deep
 Contrastive Learning Batch Size under Memory Limited Setup" (2021).
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from bert import modeling
@@ -19,18 +21,19 @@ _SHARE, _GRADIENT = "/share", "/gradient"
 
 
 def make_passes(
-  task: training_plan.TrainingTask, counts_rows: bool
+  task: training_plan.TrainingTask, counts_rows: bool, compares: Sequence[str]
 ) -> step.Passes:
-  """Builds what `step.make_passes` does, for a task that `compares` rows.
+  """Builds what `step.make_passes` does, for a loss that compares rows.
 
-  The outputs of its forward pass are one tensor, float32 [B, ...].
+  It does so by the features `compares`. The outputs of the task's forward pass
+  are one tensor, float32 [B, ...].
   """
   of_parts = step.make_passes(task._replace(loss=_part_loss), counts_rows)
 
   def passes(features, seed, divisors):
     vectors = _compute_vectors(task, features, seed)
     count, gathered = tf.shape(vectors)[0], _gather(vectors)
-    compared = {name: _gather(features[name]) for name in task.compares}
+    compared = {name: _gather(features[name]) for name in compares}
     with tf.GradientTape(persistent=True) as tape:
       tape.watch(gathered)
       losses = task.loss(gathered, compared)

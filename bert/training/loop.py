@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from bert.inputs import training_input
 from bert.training import (
-  gradient_cache,
   memory,
   model_selection,
   reporting,
@@ -214,8 +213,8 @@ def _make_passes(strategy, task):
   # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
   counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
   parts = task.plan.gradient_accumulation_steps * strategy.num_replicas_in_sync
-  if task.compares and parts > 1:
-    return gradient_cache.make_passes(task, counts_rows)
+  if task.make_passes and parts > 1:
+    return task.make_passes(task, counts_rows)
   return training_step.make_passes(task, counts_rows)
 
 

@@ -1,6 +1,6 @@
 """The plan of a training: model, data, length, phase and dates of saving."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -96,9 +96,10 @@ class TrainingTask(NamedTuple):
   source: training_input.TrainingInput
   plan: TrainingPlan
   forward: Forward = DEFAULT_FORWARD
-  # The features by which the loss compares rows of a batch with each other, if
-  # it does; see bert/training/gradient_cache.py.
-  compares: Sequence[str] = ()
+  # Takes the task, and what `step.make_passes` does: builds the passes over a
+  # batch in several parts, if the loss compares its rows with each other; see
+  # bert/training/gradient_cache.py.
+  make_passes: Callable[[Any, bool], Any] | None = None
   # Takes a `memory.UpdateSize` and the number of replicas that share a memory;
   # returns the bytes that `forward` takes beside the model.
   more_memory: Callable[[Any, int], float] | None = None

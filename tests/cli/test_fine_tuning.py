@@ -14,7 +14,7 @@ from bert.cli import (
   model_folder,
   output_folder,
   pretraining_run,
-  run_summary,
+  run_report,
   shared_flags,
 )
 from bert.encoders import encoder_table
@@ -110,11 +110,11 @@ def test_settings_of_others_are_no_training(tmp_path):
 
 def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
   folder = str(tmp_path / "new")
-  start, before = time.monotonic(), run_summary.list_files(folder)
+  start, before = time.monotonic(), run_report.list_files(folder)
   assert before == {}
   (tmp_path / "new").mkdir()
   (tmp_path / "new" / "predictions.tsv").write_text("x")
-  run_summary.show(folder, start, before, "eval_f1 1")
+  run_report.summarize(folder, start, before, "eval_f1 1")
   assert capsys.readouterr().out == (
     "finished in 0.0 s\n  eval_f1 1\n"
     f"  wrote to {tmp_path}/new: predictions.tsv\n"
@@ -123,9 +123,9 @@ def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
 
 def test_the_summary_of_a_task_that_no_export_has(tmp_path, capsys):
   checkpoints.write(str(tmp_path), {"a": np.zeros(1, np.float32)}, 3)
-  run_summary.show(str(tmp_path), 0.0, {}, "", can_export=False)
+  run_report.summarize(str(tmp_path), 0.0, {}, "", can_export=False)
   assert "export_saved_model.py" not in capsys.readouterr().out
-  run_summary.show(str(tmp_path), 0.0, {}, "")
+  run_report.summarize(str(tmp_path), 0.0, {}, "")
   printed = capsys.readouterr().out
   assert "export_saved_model.py" in printed
   # No training can continue without slots, as those of several tasks.

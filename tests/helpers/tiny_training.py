@@ -92,7 +92,7 @@ def run(
   history=None,
   loss=word_loss,
   forward=word_forward,
-  compares=(),
+  make_passes=None,
   dropout_rate=0.1,
   **options,
 ):
@@ -117,7 +117,7 @@ def run(
   )
   source = source or make_input(random_rows(20))
   task = training_plan.TrainingTask(
-    model, optimizer, loss, source, plan, forward, compares
+    model, optimizer, loss, source, plan, forward, make_passes
   )
   return loop.train(strategy, {"": task}, plan, evaluate, history)
 

@@ -44,7 +44,7 @@ def find_parts(program, folder, **flags):
     return program.open_data(program.check(settings))
   read = {
     run_classifier: classifier_tasks.read,
-    run_tagging: run_tagging.find_files,
+    run_tagging: run_tagging.inspect_files,
     run_multiple_choice: run_multiple_choice.find_files,
   }[program]
   return program.open_data(settings, read(settings))
