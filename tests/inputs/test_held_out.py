@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert import run_classifier, run_multiple_choice, run_squad, run_tagging
-from bert.cli import classifier_tasks
+from bert.cli import classifier_tasks, model_folder
 from bert.inputs import held_out
 import program_flags
 import tiny
@@ -41,7 +41,8 @@ def find_parts(program, folder, **flags):
     {key: str(value) for key, value in flags.items()}
   )
   if program is run_squad:
-    return program.open_data(program.check(settings))
+    program.check(settings, model_folder.read_config(settings))
+    return program.open_data(settings, program.plan_threshold(settings))
   read = {
     run_classifier: classifier_tasks.read,
     run_tagging: run_tagging.inspect_files,
