@@ -8,7 +8,7 @@ path at the end of this file. Only Python's own library is used.
 from collections.abc import Callable, Hashable, Iterable, Mapping
 import itertools
 import re
-from typing import Any
+from typing import Any, NamedTuple
 import unicodedata
 
 # Blocks of Chinese characters, each of which becomes a word. Hangul, Hiragana
@@ -228,6 +228,27 @@ class BasicTokenizer:
       words += [part] if index % 2 else self._split(part)
     return words
 
+  def sources(self, text: str) -> list[tuple[int, int]]:
+    """Returns the start and end in a text of each character of its words.
+
+    A character becomes as many alone as in its word: neighbours change the form
+    of a sigma and the order of marks only.
+    """
+    sources: list[tuple[int, int]] = []
+    position = 0
+    for index, part in enumerate(self.split_kept(text)):
+      is_in_word = False
+      for place, char in enumerate(part, position):
+        cleaned = _CLEAN[ord(char)]
+        made = 1 if index % 2 else len("".join(self._split(char)))
+        sources += [(place, place + 1)] * made
+        if cleaned.strip() and not made and is_in_word:  # A stripped accent.
+          sources[-1] = (sources[-1][0], place + 1)
+        if cleaned:  # A deleted character ends no word.
+          is_in_word = (is_in_word or made > 0) and not cleaned[-1].isspace()
+      position += len(part)
+    return sources
+
   def split_kept(self, text: str) -> list[str]:
     """Returns text between kept tokens, and at odd places these tokens."""
     return self._kept.split(text) if self._kept else [text]
@@ -287,6 +308,14 @@ class WordpieceTokenizer:
     return pieces
 
 
+class SourceToken(NamedTuple):
+  """A token and the characters of the source text it was made from."""
+
+  token: str
+  start: int
+  end: int  # text[start:end] is the source.
+
+
 class FullTokenizer:
   """Turns text into tokens and ids of a vocabulary file, one token per line.
 
@@ -333,6 +362,25 @@ class FullTokenizer:
     """Splits text into tokens of the vocabulary."""
     words = self.basic_tokenizer.tokenize(text)
     return list(_chain(map(self.split_word, words)))
+
+  def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
+    """Splits text into tokens and returns their places in it.
+
+    Tokens made from one character (letters of a Hangul syllable, say) share it.
+    """
+    tokens, sources = [], self.basic_tokenizer.sources(text)
+    first = 0
+    for word in self.basic_tokenizer.tokenize(text):
+      end = 0
+      for token in self.split_word(word):
+        start = end
+        end += len(token) - (2 if start else 0)  # "##" has no source.
+        if token == self.wordpiece_tokenizer.unk_token:
+          end = len(word)
+        of_token = sources[first + start : first + end]
+        tokens.append(SourceToken(token, of_token[0][0], of_token[-1][1]))
+      first += len(word)
+    return tokens
 
   def encode(self, text: str | bytes) -> list[int]:
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""

@@ -64,6 +64,39 @@ def check(tokenizer, text, lower, kept):
   ids = [tokenizer.vocab[token] for token in expected]
   assert tokenizer.encode(text) == ids
   assert tokenizer.encode(text) == ids  # From the cache.
+  found = tokenizer.tokenize_with_offsets(text)
+  assert [token.token for token in found] == expected
+  check_offsets(found, text, lower, kept)
+
+
+def check_offsets(found, text, lower, kept):
+  """Checks that tokens are made of the text they are said to be made of."""
+  ends = 0
+  for index, (token, start, end) in enumerate(found):
+    assert 0 <= start < end <= len(text)
+    # Nothing that would be a token is left out between two.
+    assert not words(text[ends:start], lower)
+    neighbours = found[max(index - 1, 0) : index] + found[index + 1 : index + 2]
+    is_shared = any(n.start < end and start < n.end for n in neighbours)
+    ends = max(ends, end)
+    if token in kept and text[start:end] == token:
+      continue
+    source = "".join(words(text[start:end], lower))
+    made = token if token == "[UNK]" else token.removeprefix("##")
+    if is_shared:
+      assert small_sigma(made) in small_sigma(source) or token == "[UNK]"
+    elif token != "[UNK]":
+      assert small_sigma(source) in (small_sigma(made), small_sigma(token))
+  assert not words(text[ends:], lower)
+
+
+def words(text, lower):
+  return slow_tokenizer.split_words(text, lower)
+
+
+def small_sigma(text):
+  # Which of the two it is depends on what is around it.
+  return text.replace("\u03c2", "\u03c3")
 
 
 @pytest.mark.parametrize("lower", [True, False])

@@ -59,6 +59,8 @@ def test_ids(texts, vocabulary):
     ids = python.encode(text)
     tokens = python.convert_ids_to_tokens(ids)
     assert python.tokenize(text) == tokens, ascii(text)
+    offsets = python.tokenize_with_offsets(text)
+    assert [token.token for token in offsets] == tokens, ascii(text)
     assert found == ids, ascii(text)
     if path.endswith(".txt"):
       assert slow_tokenizer.tokenize(text, python.vocab, lower) == tokens

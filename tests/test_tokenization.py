@@ -98,6 +98,7 @@ def test_time_is_linear_in_the_length_of_a_run(tmp_path, run, lower):
   text = "the " + run * 50_000
   start = time.monotonic()
   assert tokenizer.encode(text)[0] == 5
+  assert tokenizer.tokenize_with_offsets(text)[0].end == 3
   # Sorted by insertion, the first ones took a minute.
   assert time.monotonic() - start < 10
 
@@ -111,11 +112,13 @@ def test_kept_tokens_may_be_an_iterator(tmp_path):
 
 
 def check(tokenizer, text):
-  """Compares the two ways to split a text; returns the tokens."""
+  """Compares the three ways to split a text; returns the one with offsets."""
   tokens = tokenizer.tokenize(text)
   ids = tokenizer.convert_tokens_to_ids(tokens)
   assert tokenizer.encode(text) == ids, ascii(text)
-  return tokens
+  offsets = tokenizer.tokenize_with_offsets(text)
+  assert [token.token for token in offsets] == tokens, ascii(text)
+  return offsets
 
 
 def test_never_split_tokens_survive_whole(tmp_path):
@@ -124,11 +127,27 @@ def test_never_split_tokens_survive_whole(tmp_path):
   )
   text = "The[MASK]. the [MASK], [mask]"
   tokens = ["the", "[MASK]", ".", "the", "[MASK]", ","] + ["[UNK]"] * 3
-  assert check(tokenizer, text) == tokens
+  offsets = check(tokenizer, text)
+  assert [token.token for token in offsets] == tokens
+  assert text[offsets[4].start : offsets[4].end] == "[MASK]"
+
+
+@pytest.mark.parametrize(
+  ("text", "sources"),
+  [
+    ("UNwant\xe9d", ["UN", "want", "\xe9d"]),
+    ("wante\u0301d ", ["want", "e\u0301d"]),
+    ("the\0\u4e2de.\u0301", ["the", "\u4e2d", "e", ".\u0301"]),
+    (" w\xada\x07 nothing", ["w\xada", "nothing"]),
+  ],
+)
+def test_offsets_slice_the_source(tokenizer, text, sources):
+  found = check(tokenizer, text)
+  assert [text[t.start : t.end] for t in found] == sources
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_encode_agrees_with_tokenize(tmp_path, do_lower_case):
+def test_encode_and_offsets_agree_with_tokenize(tmp_path, do_lower_case):
   letters = sorted(
     set("".join(hard_strings.ODD).lower()) - set(" \u2028\u3000\x85")
   )
@@ -137,7 +156,9 @@ def test_encode_agrees_with_tokenize(tmp_path, do_lower_case):
   )
   tokenizer = tokenization.FullTokenizer(vocab, do_lower_case)
   for text in hard_strings.random_strings(5000):
-    check(tokenizer, text)
+    for token in check(tokenizer, text):
+      source = text[token.start : token.end]
+      assert len(tokenizer.tokenize(source)) >= 1, ascii(text)
 
 
 def test_lone_characters_are_one_word():

@@ -8,6 +8,7 @@ openai/finetune-transformer-lm are `encoder_bpe_40000.json`, tokens and ids, and
 """
 
 import heapq
+import itertools
 import os
 
 from bert import tokenization
@@ -99,3 +100,16 @@ class Tokenizer(tokenization.FullTokenizer):
     """Returns the words that tokens are made of, with a space between them."""
     text = "".join(tokens).replace(_END, " ")
     return " ".join(self.basic_tokenizer.tokenize(text))
+
+  def tokenize_with_offsets(self, text):
+    """Splits text into tokens and returns their places in it."""
+    tokens, sources = [], iter(self.basic_tokenizer.sources(text))
+    for word in self.basic_tokenizer.tokenize(text):
+      is_whole = word in self.never_split
+      pieces = [word] if is_whole else self.wordpiece_tokenizer.pieces(word)
+      for token, piece in zip(self.split_word(word), pieces, strict=True):
+        length = len(piece.removesuffix(_END))
+        places = list(itertools.islice(sources, length))
+        start, end = places[0][0], places[-1][1]
+        tokens.append(tokenization.SourceToken(token, start, end))
+    return tokens

@@ -6,6 +6,7 @@ the mark U+2581 begins a word.
 
 from collections.abc import Iterable
 import functools
+import importlib
 import io
 import itertools
 from typing import Any
@@ -160,7 +161,7 @@ class Tokenizer(tokenization.FullTokenizer):
   def encode(self, text: str | bytes) -> list[int]:
     """Returns the ids of the pieces of a text."""
     ids = []
-    for model, part, continues_run in self._parts(
+    for model, _, part, continues_run in self._parts(
       tokenization.convert_to_unicode(text)
     ):
       if model:
@@ -169,21 +170,52 @@ class Tokenizer(tokenization.FullTokenizer):
         ids.append(self.vocab[part])
     return ids
 
+  def tokenize_with_offsets(self, text: str) -> list[tokenization.SourceToken]:
+    """Splits text into pieces and returns their places in it."""
+    protos: Any = importlib.import_module("sentencepiece.sentencepiece_pb2")
+    tokens = []
+    for model, start, part, continues_run in self._parts(text):
+      if not model:
+        end = start + len(part)
+        tokens.append(tokenization.SourceToken(part, start, end))
+        continue
+      # The model's places are of bytes; each is of a character of the text.
+      sources: list[int] = []
+      for place, char in enumerate(part, start):
+        sources += [place] * len(self._lower(char).encode())
+      content = model.Encode(self._lower(part), out_type="serialized_proto")
+      proto = protos.SentencePieceText.FromString(content)
+      for piece in proto.pieces:
+        of_piece = sources[piece.begin : piece.end]
+        inside = [i for i in of_piece if not text[i].isspace()]
+        if inside:
+          first, end = inside[0], inside[-1] + 1
+        else:
+          first = end = sources[piece.begin] if sources else start
+        name = self.inv_vocab[piece.id]
+        if continues_run:
+          continues_run, first = False, tokens.pop().start
+        tokens.append(tokenization.SourceToken(name, first, end))
+    return tokens
+
   def _parts(self, text: str):
-    """Yields the model of a part (of a kept token None) and the part.
+    """Yields the model of a part (of a kept token None), its start, and it.
 
     And whether it begins with the [UNK] that the part before it ended in.
     """
+    start = 0
     for number, part in enumerate(self.basic_tokenizer.split_kept(text)):
-      if number % 2:
-        yield None, part, False
-        continue
       continues = number and not part[:1].isspace()
       model = self._unmarked if continues else self._model
+      if number % 2:
+        yield None, start, part, False
+        start += len(part)
+        continue
       ends = [0, *self._cut_runs(part), len(part)]
       for first, end in itertools.pairwise(ends):
-        yield model, part[first:end], first > 0
+        yield model, start + first, part[first:end], first > 0
         model = self._unmarked
+      start += len(part)
 
   def _cut_runs(self, text: str):
     """Yields places within long runs of unknown characters, far apart."""

@@ -89,10 +89,13 @@ def test_a_long_word_takes_no_quadratic_time(tmp_path):
   assert splitter.pieces("ab" * 200_000)[:2] == ["abab", "abab"]
 
 
-def test_text_becomes_pieces(tokenizer):
+def test_tokens_and_their_places(tokenizer):
   text = "Unaffable Caf\xe9!"
   tokens = ["un", "af", "fable</w>", "cafe</w>", "!</w>"]
   assert tokenizer.tokenize(text) == tokens
+  places = tokenizer.tokenize_with_offsets(text)
+  sources = [text[t.start : t.end] for t in places]
+  assert sources == ["Un", "af", "fable", "Caf\xe9", "!"]
 
 
 def test_special_tokens_follow_the_vocabulary(tokenizer):

@@ -35,15 +35,24 @@ def write_vocabulary(tmp_path):
     # A compatibility form and a character that jieba does not know.
     ("我\uf9e4\U0002000b", "我 [UNK] [UNK]"),
     ("", ""),
-    (" 我来到[MASK]北京, CAFÉ 网易", "我 来到 [MASK] 北京 , cafe [UNK]"),
   ],
 )
 def test_text_becomes_words(path, text, tokens):
-  tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  tokenizer = vocabulary_table.make_tokenizer(path)
   assert tokenizer.tokenize(text) == tokens.split()
   ids = tokenizer.convert_tokens_to_ids(tokens.split())
   assert tokenizer.encode(text) == ids
   assert tokenizer.encode(text.encode()) == ids
+
+
+def test_words_know_their_places(path):
+  tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  text = " 我来到[MASK]北京, CAFÉ网易"
+  found = tokenizer.tokenize_with_offsets(text)
+  tokens = "我 来到 [MASK] 北京 , cafe [UNK]"
+  assert " ".join(token for token, _, _ in found) == tokens
+  sources = "我 来到 [MASK] 北京 , CAFÉ 网易"
+  assert " ".join(text[a:b] for _, a, b in found) == sources
 
 
 def test_create_vocab_takes_the_most_frequent_words(tmp_path, capsys):

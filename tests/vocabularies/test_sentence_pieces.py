@@ -26,6 +26,16 @@ def test_a_model_begins_with_the_special_pieces(path):
   assert not {0, 2, 3, 4} & set(tokenizer.encode("[CLS] [MASK] [PAD]"))
 
 
+def test_places_are_those_of_the_text(path):
+  tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
+  text = "The  QUICK [MASK] fox, \u5317\u4eac\u3002"
+  tokens = tokenizer.tokenize_with_offsets(text)
+  assert [t.token for t in tokens] == tokenizer.tokenize(text)
+  sources = [text[t.start : t.end] for t in tokens]
+  assert "".join(sources) == "".join(text.split())
+  assert "[MASK]" in sources
+
+
 def test_text_right_after_a_kept_token_continues_its_word(path):
   tokenizer = vocabulary_table.make_tokenizer(path, True, ["[MASK]"])
   plain = vocabulary_table.make_tokenizer(path)
@@ -34,7 +44,8 @@ def test_text_right_after_a_kept_token_continues_its_word(path):
   ids = tokenizer.encode(text)
   assert tokenizer.convert_ids_to_tokens(ids[:2]) == ["[MASK]", "."]
   assert ids[1] == whole[-1]
-  tokens = tokenizer.tokenize(text)
+  tokens = [t.token for t in tokenizer.tokenize_with_offsets(text)]
+  assert tokens == tokenizer.tokenize(text)
   assert not any(token.startswith("\u2581") for token in tokens[-2:])
   # A space begins a word.
   assert tokenizer.encode("[MASK] fox")[1:] == plain.encode("fox")
@@ -128,9 +139,10 @@ def test_long_runs_of_unknown_characters_are_given_in_parts(path, monkeypatch):
     picked = rng.choices(alphabet, [2, 2, 1, 1, 6, 9, 2], k=rng.randrange(40))
     text = "".join(picked)
     monkeypatch.setattr(sentence_pieces, "_LONGEST_RUN", 1 << 30)
-    expected = whole.encode(text)
+    expected = whole.encode(text), whole.tokenize_with_offsets(text)
     monkeypatch.setattr(sentence_pieces, "_LONGEST_RUN", 8)
-    assert parts.encode(text) == expected, ascii(text)
+    assert parts.encode(text) == expected[0], ascii(text)
+    assert parts.tokenize_with_offsets(text) == expected[1], ascii(text)
     cut += len(list(parts._cut_runs(text)))
   assert cut > 1000
 
