@@ -8,10 +8,14 @@ Files, flags, scores and predictions are those of run_tagging.py.
 """
 
 import dataclasses
+import os
 
 from bert import run_tagging
 from bert.cli import fine_tuning, program, typed_flags
 from bert.contrib import feature_tagger
+from bert.data import files
+
+_PROBLEM = "feature_tagging"  # In settings.json; exports look for it.
 
 _task = typed_flags.group("Task")
 
@@ -44,8 +48,20 @@ class FeatureTaggingSettings(run_tagging.TaggingSettings):
       )
 
 
+def convert_older(folder: str) -> None:
+  """Names the problem in the settings.json of an older version's training.
+
+  It was that of every tagger, and feature_based was what differed.
+  """
+  path = os.path.join(folder, "settings.json")
+  recorded = files.read_json_if_any(path)
+  if recorded.pop("feature_based", False):
+    files.write_json(path, {**recorded, "problem": _PROBLEM})
+
+
 def main() -> None:
   settings = fine_tuning.read_settings(FeatureTaggingSettings)
+  convert_older(settings.output_dir)
 
   def create_model(config, data, dtype):
     layers, size = settings.feature_layers, settings.lstm_size
@@ -53,7 +69,7 @@ def main() -> None:
       config, len(data.labels), dtype, layers, size
     )
 
-  run_tagging.train_and_predict(settings, create_model, "feature_tagging")
+  run_tagging.train_and_predict(settings, create_model, _PROBLEM)
 
 
 if __name__ == "__main__":

@@ -44,10 +44,16 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   run(tmp_path, data_dir=tmp_path, **flags, **training)
   metrics = read_metrics(tmp_path / "out" / "eval_metrics.json")
   assert metrics["f1"] > 0.6  # Not 0.0, as at first.
+  # An older version named the problem otherwise.
+  path = tmp_path / "out" / "settings.json"
+  settings = json.loads(path.read_text())
+  older = {**settings, "problem": "tagging", "feature_based": True}
+  path.write_text(json.dumps(older))
   del flags["document_context"]  # As in the training.
   run(tmp_path, data_dir=tmp_path, do_eval=True, **flags)
   assert "--document_context=True" in capsys.readouterr().err
   assert read_metrics(tmp_path / "out" / "eval_metrics.json") == metrics
+  assert json.loads(path.read_text()) == settings
   vocab_file = str(tmp_path / "vocab.txt")
   trained = trained_models.load_output_dir(str(tmp_path / "out"), vocab_file)
   assert trained.model.lstms[1].forward_lstm.units == 16
