@@ -12,12 +12,7 @@ checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 
 import dataclasses
 
-from bert.cli import (
-  flag_texts,
-  model_folder,
-  program,
-  typed_flags,
-)
+from bert.cli import flag_texts, model_folder, program, typed_flags
 
 # Those of bert.convert.models.HEADS, which needs TensorFlow.
 HEADS = ("encoder", "pretraining", "masked_lm", "next_sentence", "classifier")

@@ -18,12 +18,7 @@ import time
 
 from bert.cli import program, typed_flags
 from bert.data import file_search, files, imports
-from bert.serving import (
-  answers,
-  export_card,
-  exported_model,
-  request_lines,
-)
+from bert.serving import answers, export_card, exported_model, request_lines
 
 # Lines that are read while others are answered, and then answered together:
 # of so many, most find others of their length.
@@ -94,8 +89,7 @@ class PredictSettings(typed_flags.Settings):
   serve: bool = _serving(False, "Whether to answer on a web page instead.")
   host: str = _server("127.0.0.1", "The address; 0.0.0.0 for all networks.")
   allowed_hosts: tuple[str, ...] = _server(
-    (),
-    "Accepted host names besides addresses, localhost and the machine's.",
+    (), "Accepted host names besides addresses, localhost and the machine's."
   )
   port: int = _server(8080, "The port; 0 for any that is free.", least=0)
   max_request_bytes: int = _server(

@@ -292,9 +292,7 @@ class Run(training_run.TrainingRun):
       if settings.teacher:
         loss = teaching.teach(self, loss)
       source = self.data.train.training_input(
-        self.parser(self.data.train),
-        plan.train_batch_size,
-        settings.seed,
+        self.parser(self.data.train), plan.train_batch_size, settings.seed
       )
     return training_plan.TrainingTask(
       self.model, optimizer, loss, source, plan, self.forward

@@ -23,20 +23,9 @@ import keras
 import tensorflow as tf
 
 from bert import modeling, optimization
-from bert.cli import (
-  output_folder,
-  pretraining,
-  program,
-  training_run,
-)
+from bert.cli import output_folder, pretraining, program, training_run
 from bert.tasks import pretraining_data
-from bert.training import (
-  loop,
-  loss_watch,
-  reporting,
-  same_run,
-  training_plan,
-)
+from bert.training import loop, loss_watch, reporting, same_run, training_plan
 from bert.weights import checkpoints
 
 # The updates of pre-training depend on these. A resumed run must have the same
@@ -148,11 +137,7 @@ class Run(training_run.TrainingRun):
     )
     return scores
 
-  def train(
-    self,
-    loss: training_plan.Loss,
-    **others: Any,
-  ) -> None:
+  def train(self, loss: training_plan.Loss, **others: Any) -> None:
     """Trains or resumes, and evaluates meanwhile; see `loop.train`.
 
     Args:

@@ -216,9 +216,7 @@ def _draw_charts(by_title, chosen, guesses) -> str:
   for title, shown in by_title.items():
     drawn += charts.line_chart("step", scale(title, "", shown))
   return drawn + charts.line_chart(
-    "step",
-    scale("Learning rate", "", rates),
-    scale("Gradient norm", "", norms),
+    "step", scale("Learning rate", "", rates), scale("Gradient norm", "", norms)
   )
 
 

@@ -73,10 +73,7 @@ class TextSettings(typed_flags.Settings):
     decides=("features", "model"),
   )
   max_seq_length: int = _data(
-    128,
-    "Most tokens per input.",
-    least=3,
-    decides=("features", "answers"),
+    128, "Most tokens per input.", least=3, decides=("features", "answers")
   )
   pad_to_max_length: bool = _data(
     False,

@@ -84,7 +84,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   data.layout = feature_sets.Layout((data.settings.max_seq_length,))
   features.print_summary(
     f"{data.kind}: {len(features):,} inputs of {features.counts['lines']:,} "
-    f"lines, {np.mean(features.lengths):.1f} tokens on average",
+    f"lines, {np.mean(features.lengths):.1f} tokens on average"
   )
 
 

@@ -7,12 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert import (
-  run_classifier,
-  run_multiple_choice,
-  run_squad,
-  run_tagging,
-)
+from bert import run_classifier, run_multiple_choice, run_squad, run_tagging
 from bert.cli import classifier_tasks, fine_tuning, model_folder
 from bert.tasks import (
   classification_data,

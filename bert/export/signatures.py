@@ -16,12 +16,7 @@ import tensorflow as tf
 from bert import heads
 from bert.data import text_prompts
 from bert.export import tf_tokenization, trained_models
-from bert.serving import (
-  answers,
-  export_card,
-  exported_model,
-  tensorflow_engine,
-)
+from bert.serving import answers, export_card, exported_model, tensorflow_engine
 from bert.training import same_run
 from bert.vocabularies import vocabulary_table
 

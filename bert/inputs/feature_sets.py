@@ -129,10 +129,7 @@ class FeatureSet:
     return next(itertools.islice(self.examples(), index, None)).location
 
   def open_or_make(
-    self,
-    folder: str,
-    rows: Iterable[feature_files.Row],
-    counts: dict[str, Any],
+    self, folder: str, rows: Iterable[feature_files.Row], counts: dict[str, Any]
   ) -> feature_files.FeatureFile:
     """Opens the set's feature file; makes it unless one has the set's key.
 

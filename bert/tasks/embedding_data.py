@@ -55,7 +55,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
     f"{data.kind}{data.suffix}: {len(features):,} examples, "
     f"{counts['texts']} text(s) each, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
-    f"{counts['cut']:,} truncated to --max_seq_length={length}",
+    f"{counts['cut']:,} truncated to --max_seq_length={length}"
   )
   if "fault" in counts:
     paths, fault = ", ".join(data.paths), counts["fault"]

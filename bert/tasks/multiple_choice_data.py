@@ -51,7 +51,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   features.print_summary(
     f"{data.kind}: {len(features):,} examples of up to {num_choices} choices, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
-    f"{counts['cut']:,} truncated to --max_seq_length={length}",
+    f"{counts['cut']:,} truncated to --max_seq_length={length}"
   )
   needs_labels = data.kind != "predict"
   if counts["unlabelled"] and (needs_labels or counts["labelled"]):

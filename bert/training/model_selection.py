@@ -30,11 +30,7 @@ class History:
   """
 
   def __init__(
-    self,
-    folder: str,
-    metric: str,
-    patience: int = 0,
-    writes: bool = True,
+    self, folder: str, metric: str, patience: int = 0, writes: bool = True
   ):
     self.folder, self.metric, self.patience = folder, metric, patience
     self.writes = writes

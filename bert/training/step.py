@@ -55,8 +55,7 @@ class StepResults(NamedTuple):
 
 # (features, seed, divisors by the name of the loss) -> results.
 Passes = Callable[
-  [Features, tf.Tensor | None, dict[str, tf.Tensor]],
-  StepResults,
+  [Features, tf.Tensor | None, dict[str, tf.Tensor]], StepResults
 ]
 
 
