@@ -1,4 +1,4 @@
-"""Tests of bert.py on trained folders and in an environment without them."""
+"""Tests of bert.load on trained folders and in an environment without them."""
 
 import json
 import re

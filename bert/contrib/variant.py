@@ -26,6 +26,8 @@ class VariantConfig(modeling.BertConfig):
   # then, and the word embeddings alone are the decoder.
   causal_attention: bool = False
   embedding_layer_norm: bool = True  # Whether embeddings are normalised.
+  # Written always: a run compares its config with what earlier ones wrote.
+  layer_norm_eps: float | None = modeling.LAYER_NORM_EPSILON
 
   @property
   def is_bidirectional(self) -> bool:

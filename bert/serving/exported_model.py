@@ -195,7 +195,7 @@ def open_engine(
       )
   if not engines:
     known = " or ".join(
-      n for n, kind in formats.FORMATS.items() if kind.engines
+      sorted(n for n, kind in formats.FORMATS.items() if kind.engines)
     )
     raise ValueError(
       f"{folder}: its format is {card.format}; this takes {known}"

@@ -66,6 +66,11 @@ FORMATS = {
     writer="bert.export.signatures",
     engines={"tensorflow": _open_tensorflow},
   ),
+  "litert": Format(
+    help="takes one input of --max_seq_length at a time",
+    writer="bert.export.litert",
+    has_one_shape=True,
+  ),
   "onnx": Format(
     help="for predict.py without TensorFlow, the fastest on CPUs; Transformers "
     "only",
@@ -74,10 +79,5 @@ FORMATS = {
     hashed=(export_card.ONNX_FILE, export_card.ONNX_DATA_FILE),
     takes_int8=True,
     engines={"onnxruntime": _open_onnxruntime, "openvino": _open_openvino},
-  ),
-  "litert": Format(
-    help="takes one input of --max_seq_length at a time",
-    writer="bert.export.litert",
-    has_one_shape=True,
   ),
 }

@@ -254,6 +254,8 @@ def test_an_old_config_names_its_encoder_when_it_is_written_again():
   config = encoder_table.make_config(CAUSAL)
   written = json.loads(config.to_json_string())
   assert written["encoder_type"] == "variant"
+  # Runs compare it with files of earlier ones, which state the default.
+  assert written["layer_norm_eps"] == modeling.LAYER_NORM_EPSILON
   assert encoder_table.make_config(written) == config
 
 

@@ -35,6 +35,6 @@ def test_an_int8_export_that_may_saturate_is_named(
 def test_a_format_that_no_engine_runs(tmp_path, format):
   card = tiny_models.make_maker(tmp_path, ["text"]).card
   card = dataclasses.replace(card, format=format)
-  message = f"its format is {format}; this takes saved_model or onnx"
+  message = f"its format is {format}; this takes onnx or saved_model"
   with pytest.raises(ValueError, match=message):
     exported_model.open_engine(str(tmp_path), card)
