@@ -38,8 +38,8 @@ CONTEXTS = {
 _WRITE_MODEL = """
 import json, os, shutil, sys
 import keras
+from bert import heads, modeling
 from bert.data import files
-import heads, modeling
 from bert.weights import checkpoints
 source, folder = sys.argv[1:]
 os.mkdir(folder)

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import bert
 import paths
 
 
@@ -196,3 +197,12 @@ def test_a_row_of_both_libraries(tmp_path):
   _, _, _, ours, theirs = result.stdout.splitlines()
   assert ours.startswith("| rte | accuracy | ours | 0.0001 | ")
   assert theirs.startswith("| rte | accuracy | Hugging Face | 0.0001 | ")
+
+
+def test_long_texts_writes_a_model_that_answers(load, tmp_path):
+  folder = tmp_path / "model"
+  code = load("long_texts")._WRITE_MODEL
+  command = [sys.executable, "-c", code, paths.ROOT / "models/mini", folder]
+  subprocess.run(command, cwd=paths.ROOT, check=True)
+  (answer,) = bert.load(str(folder))([{"question": "who?", "context": "ada"}])
+  assert answer["answer"] in ("", "ada")

@@ -1,8 +1,13 @@
 """What the processor can compute, from what Linux lists of it."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 
 from bert.data import processor
+import paths
 
 EPYC = """\
 processor\t: 0
@@ -71,3 +76,13 @@ def test_a_system_that_lists_nothing(monkeypatch):
   monkeypatch.setattr("platform.machine", lambda: "arm64")
   assert processor.describe() == "arm64"
   assert answers() == (False, False, False)
+
+
+def test_ci_describes_it_before_any_package_is_installed():
+  script = (paths.ROOT / ".ci" / "run").read_text()
+  (code,) = re.findall('-c "(.*processor.*)"', script)
+  command = [sys.executable, "-S", "-c", code]
+  shown = subprocess.run(
+    command, cwd=paths.ROOT, capture_output=True, text=True, check=True
+  ).stdout
+  assert len(shown.splitlines()) == 1
