@@ -10,6 +10,7 @@ of them.
 import ast
 import pathlib
 import runpy
+import signal
 import sys
 
 import bert
@@ -43,6 +44,7 @@ def main() -> None:
   """Runs the program that the command line names."""
   arguments = sys.argv[1:]
   if not arguments or arguments[0] in ("-h", "--help"):
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
     print(describe_programs())
     return
   if arguments[0] == "--version":

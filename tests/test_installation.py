@@ -62,6 +62,15 @@ def test_programs_are_listed_with_a_line_each():
   )
 
 
+def test_a_pager_may_close_before_the_list_ends():
+  command = f"{sys.executable} -m bert | head -n 1"
+  result = subprocess.run(
+    command, shell=True, cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert result.stdout.startswith("usage: bert PROGRAM")
+  assert result.stderr == ""
+
+
 def test_a_program_that_is_none_is_named():
   command = [sys.executable, "-m", "bert", "run_classifer"]
   result = subprocess.run(
