@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ import bert
 from bert import export_saved_model, heads, tokenization
 from bert import predict as predict_program
 from bert.data import packing
-from bert.serving import exported_model, tensorflow_engine
+from bert.serving import exported_model, http_server, tensorflow_engine
 from bert.weights import checkpoints
 import paths
 import program_flags
@@ -505,6 +506,25 @@ def test_server_ends_on_sigterm(trained):
   assert server.process.wait(30) == 0
   assert server.process.stderr.read().endswith(b"stopped\n")
   connection.close()
+
+
+def test_the_address_is_shown_when_it_can_be_asked(monkeypatch, capsys):
+  """Whoever reads the line connects at once."""
+  shown = []
+
+  def make_server(application, listener, limits):
+    shown.append(capsys.readouterr().out)
+    return types.SimpleNamespace(run=lambda: None)
+
+  monkeypatch.setattr(http_server, "make_server", make_server)
+  monkeypatch.setattr(signal, "signal", lambda *_: None)
+  card = types.SimpleNamespace(max_seq_length=8)
+  model = types.SimpleNamespace(card=card)
+  monkeypatch.setattr(http_server, "Application", lambda *_: None)
+  settings = predict_program.PredictSettings(export_dir="", port=0)
+  assert http_server.serve(model, settings) == 0
+  assert shown == [""]
+  assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
 def test_a_port_that_is_taken(trained, server):

@@ -466,13 +466,14 @@ def serve(model: exported_model.ExportedModel, settings: Any) -> int:
     wait_seconds=settings.batch_wait_ms / 1000,
   )
   names = [host, "localhost", socket.gethostname(), *settings.allowed_hosts]
-  application = Application(model, limits, names)
+  # It listens from here on, so that the address below can be asked at once.
+  listening = make_server(Application(model, limits, names), listener, limits)
   for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: sys.exit())
   shown = f"[{host}]" if ":" in host else host
   print(f"http://{shown}:{listener.getsockname()[1]}/", flush=True)
   # After SystemExit, answers under way have up to 5 s more in each lane.
-  make_server(application, listener, limits).run()
+  listening.run()
   print("stopped", file=sys.stderr)
   return 0
 
