@@ -116,6 +116,7 @@ def make_our_extraction(
   from bert import extract_features
   from bert.cli import model_folder, text_programs
   from bert.data import vector_files
+  from bert.inputs import text_inputs
   from bert.weights import checkpoints
 
   output_file = os.path.join(workload.folder, f"{os.getpid()}.npz")
@@ -143,15 +144,17 @@ def make_our_extraction(
     checkpoints, assign=mock.DEFAULT, check_masked_lm=mock.DEFAULT
   )
   with loading:
-    extractor = extract_features.Extractor(settings)
+    make_model = functools.partial(extract_features.make_encoder, settings)
+    model = text_programs.open_model(settings, make_model)
+  encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
 
   def run():
     lines = text_programs.Lines(settings)
     with vector_files.open_writer(
-      output_file, "npz", extractor.layers
+      output_file, "npz", settings.layer_numbers()
     ) as write:
-      for line in extractor.extract(lines):
-        write(line)
+      for row in extract_features.extract(settings, model, encode, lines):
+        write(row)
     return check_vectors(output_file, lines.count)
 
   return contest.Turn(run, count_lines(lines_file))

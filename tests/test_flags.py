@@ -66,7 +66,10 @@ def run_and_record(command):
   names = set()
 
   def read(self, name):
-    caller = sys._getframe(1).f_code.co_qualname
+    frame = sys._getframe(1)
+    while "deciding" in frame.f_code.co_qualname and frame.f_back:
+      frame = frame.f_back  # It reads flags for its caller.
+    caller = frame.f_code.co_qualname
     if BOOKKEEPING.isdisjoint(caller.split(".")) and caller != "Settings.check":
       names.add(name)
     return object.__getattribute__(self, name)

@@ -151,7 +151,7 @@ class SquadSettings(
   @property
   def pads_fully(self) -> bool:
     """Whether padding is part of every batch: it competes, or is asked for."""
-    return self.padding_competes or self.pad_to_max_length
+    return self.pad_to_max_length or self.padding_competes
 
   @property
   def scored_file(self) -> str | None:

@@ -160,7 +160,7 @@ class Settings:
       for name, flag in kind.flags_by_name().items()
       if what in flag.decides
     }
-    return {n: v for n, v in self.flag_values().items() if n in names}
+    return {n: getattr(self, n) for n in self.flags_by_name() if n in names}
 
   def check_needs(self) -> None:
     """Raises a ValueError if a flag is given that would have no effect.
