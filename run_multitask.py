@@ -67,22 +67,28 @@ from bert.contrib import multitask_training, task_files
 
 
 def main() -> None:
+  """Trains the tasks of --tasks_file together, then finishes one by one."""
   start = time.monotonic()
   settings = fine_tuning.read_settings(MultitaskSettings)
   entries = task_files.read(settings.tasks_file)
   tasks = task_files.prepare(settings, entries)
   strategy = devices.make_strategy(settings)
   config = model_folder.read_config(settings)
+
+  # The output folder is claimed once, and in it each task has a run of its own,
+  # a folder below tasks/. A training makes their models share one encoder.
   with contextlib.ExitStack() as stack:
     stack.enter_context(output_folder.claim(settings, config, strategy))
     runs = {
       name: stack.enter_context(task.open(strategy))
       for name, task in tasks.items()
     }
+
     if settings.do_train:
       multitask_training.train(settings, strategy, entries, tasks, runs)
     for name, task in tasks.items():
       task.finish(runs[name])
+
   if settings.report and strategy.extended.should_checkpoint:
     scores = {name: run.score for name, run in runs.items()}
     multitask_training.write_report(settings, start, scores)

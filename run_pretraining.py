@@ -27,9 +27,14 @@ def predict(outputs, features) -> dict[str, tf.Tensor]:
   """
   given = ("masked_lm_ids", "masked_lm_weights", "next_sentence_labels")
   rows = {name: features[name] for name in given if name in features}
+
+  # Section 3.1, task 1: the words behind the masks.
   rows["masked_lm_loss"], rows["masked_lm_correct"] = _compare_guesses(
     outputs.masked_lm_logits, rows["masked_lm_ids"]
   )
+
+  # Task 2: whether the second text follows the first. Records that were made
+  # with --next_sentence=false have no such labels.
   if "next_sentence_labels" in rows:
     labels = rows["next_sentence_labels"][:, 0]
     guesses = _compare_guesses(outputs.next_sentence_logits, labels)
@@ -39,6 +44,7 @@ def predict(outputs, features) -> dict[str, tf.Tensor]:
 
 
 def _compare_guesses(logits, labels):
+  """Returns the losses of guesses, and 1 for each that is right, else 0."""
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   guesses = tf.argmax(logits, -1, output_type=labels.dtype)
   return losses, tf.cast(guesses == labels, tf.float32)
@@ -47,6 +53,9 @@ def _compare_guesses(logits, labels):
 def loss(outputs, features):
   """Sums the losses of section 3.1 over a batch; see `training_plan.Loss`."""
   rows = predict(outputs, features)
+
+  # Every record has room for the same number of masks. The weight of an unused
+  # place is 0.
   weights = rows["masked_lm_weights"]
   tokens = tf.reduce_sum(weights)
   examples = tf.cast(tf.shape(weights)[0], tf.float32)
@@ -55,6 +64,7 @@ def loss(outputs, features):
     "masked_lm_loss": (tf.reduce_sum(rows["masked_lm_loss"] * weights), tokens),
     "masked_lm_accuracy": (correct, tokens),
   }
+
   if "next_sentence_loss" in rows:
     losses, correct = rows["next_sentence_loss"], rows["next_sentence_correct"]
     sums["next_sentence_loss"] = (tf.reduce_sum(losses), examples)
@@ -63,13 +73,19 @@ def loss(outputs, features):
 
 
 def main() -> None:
+  """Pre-trains and evaluates as the flags say, or resumes a run."""
   settings = pretraining_records.read_settings(PretrainingSettings)
   strategy = devices.make_strategy(settings)
   config = pretraining_records.read_config(settings)
   data = pretraining_records.open_data(settings, config)
+
+  # From here on the output folder is this run's alone; at the end, `open_run`
+  # prints what was written.
   with pretraining_run.open_run(settings, config, data, strategy) as run:
     run.make_model(heads.PretrainingModel, predict)
-    run.sample_labels()
+    run.sample_labels()  # What guessing without a model would score.
+
+    # `heads.forward` calls the model; bert/training/step.py makes the update.
     if settings.do_train:
       run.train(loss)
     if settings.do_eval:

@@ -8,7 +8,7 @@ import os
 from bert.data import files, messages, progress, remote, tables
 
 _FILES_LOOKED_AT = 3
-_LINES_LOOKED_AT = 3
+_LINES_LOOKED_AT = 3  # The first ones of a file.
 _JSON_LINES = (".jsonl", ".json", ".ndjson")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -18,12 +18,17 @@ def read(
 ) -> Iterator[str]:
   """Yields the lines of a file, or a column of a table, a line for each row.
 
-  Of a column, `by_line` yields the lines of each text and an empty one, as
-  documents are written in plain text.
+  Args:
+    path: the file.
+    column: the name or the number, from 0, of a column of a table; None for
+      plain text.
+    by_line: whether to yield the lines of each text of the column and an empty
+      one, as documents are written in plain text; otherwise one line a text.
   """
   if not column:
     yield from files.read_lines(path)
     return
+
   name = int(column) if column.isdecimal() else column
   for location, [value] in tables.read_columns(path, [name]):
     lines = tables.to_text(value, location, column).splitlines()
@@ -32,6 +37,7 @@ def read(
 
 def known_size(paths: Sequence[str]) -> int | None:
   """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
+  # `isfile` is False for pipes and for remote paths.
   known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
   return sum(map(os.path.getsize, paths)) if all(known) else None
 
@@ -91,6 +97,8 @@ def _check(path: str, flag: str) -> None:
   ending = os.path.splitext(name)[1]
 
   keys = [_read_keys(line) for line in head]
+
+  # What it looks like, and what to do about it.
   cure = f"pass {flag}, to read one" if flag else "write the texts alone"
   note = ""
   if head and all(keys):

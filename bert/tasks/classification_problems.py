@@ -68,8 +68,11 @@ class Problem(abc.ABC):
   # Labels, in files and records.
 
   def split(self, cell: Cell, separator: str) -> list[str]:
-    """Returns the labels of a cell; a ValueError if they are too few."""
-    raise NotImplementedError
+    """Returns the labels of a cell; a ValueError if they are too few.
+
+    Only of a problem that `has_labels`.
+    """
+    raise TypeError(f"{self.name} has no labels to read")
 
   @abc.abstractmethod
   def encode(
@@ -155,8 +158,11 @@ class Problem(abc.ABC):
   def rank(
     self, answers: Answers, targets: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers to order texts by and their relevance, [N] each."""
-    raise NotImplementedError
+    """Returns numbers to order texts by and their relevance, [N] each.
+
+    Only of a problem that `can_rank`.
+    """
+    raise TypeError(f"answers of {self.name} do not order texts")
 
   # The report.
 
