@@ -148,7 +148,7 @@ def open_data(
   labels = classification_data.choose_labels(
     task, settings, model_folder.initial_labels(settings)
   )
-  features = classification_data.FeatureSettings(
+  features = classification_data.ClassificationFeatureSettings(
     **settings.deciding("features"), labels=labels, problem=task.problem
   )
   find_sets = functools.partial(classification_data.find_sets, task)
@@ -178,7 +178,7 @@ def evaluate(
   run: fine_tuning.Run,
   examples: classification_data.ClassificationSet,
   task: classification.ClassificationTask,
-) -> classification_results.Scores:
+) -> classification_results.ClassificationScores:
   """Scores the model on a set, with the thresholds that are best there."""
   results = run.predict(examples, run.settings.eval_batch_size)
   logits, targets = classification_data.pool_outputs(
@@ -197,7 +197,7 @@ def evaluate(
 
 def write_evaluation(
   run: fine_tuning.Run, task: classification.ClassificationTask
-) -> classification_results.Scores:
+) -> classification_results.ClassificationScores:
   """Scores every set, prints and writes it; returns the first one's scores."""
   all_scores = []
   for examples in run.data.dev:
@@ -258,7 +258,7 @@ def fine_tune(
   settings: ClassifierSettings,
   task: classification.ClassificationTask,
   strategy,
-) -> classification_results.Scores | None:
+) -> classification_results.ClassificationScores | None:
   """Trains, evaluates and predicts; returns the scores of the first set."""
   data = open_data(settings, task)
   with fine_tuning.open_run(settings, data, strategy) as run:

@@ -128,7 +128,7 @@ def find_set(
   table = embedding_settings.find_table(settings, kind, path)
   return feature_sets.FeatureSet(
     kind=kind,
-    settings=embedding_data.FeatureSettings(
+    settings=embedding_data.EmbeddingFeatureSettings(
       **settings.deciding("features"), bounds=bounds
     ),
     paths=(path,),

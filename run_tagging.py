@@ -149,7 +149,7 @@ def open_data(
   labels, scheme = tagging_data.choose_labels(
     sources, settings, model_folder.initial_labels(settings)
   )
-  features = tagging_data.FeatureSettings(
+  features = tagging_data.TaggingFeatureSettings(
     **settings.deciding("features"), labels=labels, scheme=scheme
   )
   limit = settings.max_train_examples
@@ -189,7 +189,7 @@ def write_scores(
   run: fine_tuning.Run,
   examples: tagging_data.TaggingSet,
   outputs: tagging_data.Outputs,
-  scores: tagging_results.Scores,
+  scores: tagging_results.TaggingScores,
 ) -> None:
   """Writes and describes the scores of a set."""
   tagging_results.write_scores(run.folder, examples.kind, scores)

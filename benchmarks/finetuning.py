@@ -129,7 +129,7 @@ def open_train(workload: Workload):
 
   task = classification_tasks.find_task("sst-2")
   task = classification_tasks.task_in_folder(task, workload.data_dir)
-  settings = classification_data.FeatureSettings(
+  settings = classification_data.ClassificationFeatureSettings(
     vocab_file=workload.vocab_file,
     do_lower_case=True,
     max_seq_length=workload.max_seq_length,

@@ -173,7 +173,7 @@ def open_features(workload: Workload):
   """Opens our features, made now if they are not there."""
   from bert.tasks import squad_data, squad_features
 
-  settings = squad_features.FeatureSettings(
+  settings = squad_features.SquadFeatureSettings(
     vocab_file=workload.vocab_file,
     do_lower_case=True,
     max_seq_length=workload.max_seq_length,

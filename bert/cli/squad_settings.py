@@ -167,9 +167,9 @@ class SquadSettings(
       known += ["best_exact_match", "best_f1"]
     return shared_flags.choose_metric(self.best_metric or default, known)
 
-  def for_features(self) -> squad_features.FeatureSettings:
+  def for_features(self) -> squad_features.SquadFeatureSettings:
     """Returns what shapes the features."""
-    return squad_features.FeatureSettings(**self.deciding("features"))
+    return squad_features.SquadFeatureSettings(**self.deciding("features"))
 
   def for_answers(self) -> squad_answers.AnswerSettings:
     """Returns how to choose answers."""

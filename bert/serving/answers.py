@@ -277,7 +277,7 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     super().__init__(card, vocab_file)
     settings = card.settings
     self.pads_fully = settings["padding_competes"]
-    shape = squad_features.FeatureSettings(
+    shape = squad_features.SquadFeatureSettings(
       vocab_file,
       card.do_lower_case,
       card.max_seq_length,

@@ -86,7 +86,7 @@ class ClassificationTask(NamedTuple):
     return sets
 
 
-class Feature(NamedTuple):
+class ClassificationFeature(NamedTuple):
   """An input of the model: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]."""
 
   input_ids: list[int]  # Not padded.
@@ -288,7 +288,7 @@ def make_features(
   encode_label: Callable[[Example], Label],
   max_seq_length: int,
   doc_stride: int | None = None,
-) -> Iterator[Feature]:
+) -> Iterator[ClassificationFeature]:
   """Turns examples into inputs of the model.
 
   Args:
@@ -311,7 +311,9 @@ def make_features(
       ids, _, segments = packing.pack(
         part_a, part_b, cls_id=cls_id, sep_id=sep_id
       )
-      yield Feature(ids, segments, label, index, was_cut, is_labelled)
+      yield ClassificationFeature(
+        ids, segments, label, index, was_cut, is_labelled
+      )
 
 
 def _fit(ids_a, ids_b, max_seq_length, doc_stride):

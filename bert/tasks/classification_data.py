@@ -25,7 +25,7 @@ from bert.tasks import (
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings(feature_sets.FeatureSettings):
+class ClassificationFeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
 
   doc_stride: int | None  # None: long texts are truncated.
@@ -43,7 +43,7 @@ class FeatureSettings(feature_sets.FeatureSettings):
 class ClassificationSet(feature_sets.FeatureSet):
   """One set of examples."""
 
-  settings: FeatureSettings
+  settings: ClassificationFeatureSettings
   tables: tuple[classification.Table, ...]
 
   def groups(self) -> list[str]:
@@ -56,7 +56,7 @@ class ClassificationSet(feature_sets.FeatureSet):
 def find_sets(
   task: classification.ClassificationTask,
   kind: str,
-  settings: FeatureSettings,
+  settings: ClassificationFeatureSettings,
   max_train_examples: int | None = None,
 ) -> list[ClassificationSet]:
   """Returns the sets of examples of a kind: "train", "eval" or "predict"."""

@@ -64,7 +64,7 @@ def answer(
   return Answers(logits, probabilities, predictions, labels, kind, thresholds)
 
 
-class Scores(NamedTuple):
+class ClassificationScores(NamedTuple):
   """How good answers are."""
 
   answers: Answers
@@ -84,7 +84,7 @@ def score(
   targets: np.ndarray,
   names: Iterable[str],
   groups: Sequence[str] = (),
-) -> Scores:
+) -> ClassificationScores:
   """Scores answers by the task's own metrics, too; see `metric_names`.
 
   "f1" is of the label "1" or else the second. The groups of examples, such as
@@ -110,7 +110,9 @@ def score(
   losses = problem.losses(answers.logits, targets)
   values["loss"] = float(losses.mean())
   is_collapsed = metrics.is_collapsed(targets, predictions)
-  return Scores(answers, targets, values, losses, report, is_collapsed)
+  return ClassificationScores(
+    answers, targets, values, losses, report, is_collapsed
+  )
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
@@ -119,7 +121,7 @@ def metric_names(problem: str, names: Iterable[str]) -> list[str]:
   return [*classification_problems.PROBLEMS[problem].scores, *others, "loss"]
 
 
-def warn_if_collapsed(scores: Scores) -> None:
+def warn_if_collapsed(scores: ClassificationScores) -> None:
   """Warns of a model that ignores its input, with possible remedies."""
   if scores.is_collapsed:
     progress.note(
@@ -128,7 +130,7 @@ def warn_if_collapsed(scores: Scores) -> None:
     )
 
 
-def write_scores(folder: str, kind: str, scores: Scores) -> None:
+def write_scores(folder: str, kind: str, scores: ClassificationScores) -> None:
   """Prints the scores of every class; writes all to <kind>_metrics.json."""
   content: dict[str, Any] = {}
   labels = scores.answers.labels
@@ -165,7 +167,9 @@ def read_thresholds(
   return np.array(tuned.values) if tuned else None
 
 
-def format_seeds(results: Mapping[int, Scores], metric: str) -> str:
+def format_seeds(
+  results: Mapping[int, ClassificationScores], metric: str
+) -> str:
   """Returns a table of runs that differ in their seeds, and their mean."""
   values = np.array([scores.metrics[metric] for scores in results.values()])
   deviation = values.std(ddof=1) if len(values) > 1 else 0.0
@@ -184,7 +188,9 @@ def format_seeds(results: Mapping[int, Scores], metric: str) -> str:
 # The section of report.html.
 
 
-def describe(examples: Iterable[classification.Example], scores: Scores) -> str:
+def describe(
+  examples: Iterable[classification.Example], scores: ClassificationScores
+) -> str:
   """Describes answers in HTML, for report.html; reads examples one by one."""
   answers, targets = scores.answers, scores.targets
   problem = answers.problem

@@ -25,7 +25,7 @@ _MOST_UPDATES = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings(feature_sets.FeatureSettings):
+class EmbeddingFeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
 
   # The lowest and the highest label; (): it is a third text, if there is any.

@@ -111,7 +111,7 @@ def _to_label(value: Any, location: str) -> int | None:
   return int(text[:20])
 
 
-class Feature(NamedTuple):
+class ChoiceFeature(NamedTuple):
   """The inputs of the model for one example, a list for each choice."""
 
   input_ids: list[list[int]]  # [CLS] context [SEP] question choice [SEP].
@@ -125,7 +125,7 @@ def make_features(
   examples: Iterable[Example],
   tokenizer: tokenization.FullTokenizer,
   max_seq_length: int,
-) -> Iterator[Feature]:
+) -> Iterator[ChoiceFeature]:
   """Turns examples into inputs of the model, of at most max_seq_length tokens.
 
   The longer text is truncated first, token by token. A ValueError says that
@@ -155,7 +155,7 @@ def make_features(
       was_cut = was_cut or len(ids_a) + len(ids_b) > room
       packing.truncate_pair(ids_a, ids_b, room)
       packed.append(packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id))
-    yield Feature(
+    yield ChoiceFeature(
       [choice.input_ids for choice in packed],
       [choice.segment_ids for choice in packed],
       example.label,

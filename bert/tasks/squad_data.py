@@ -34,7 +34,7 @@ SMALL_FILE = 1 << 20
 class SquadSet(feature_sets.FeatureSet):
   """The questions of a file; its kind is "train", "eval" or "dev"."""
 
-  settings: squad_features.FeatureSettings
+  settings: squad_features.SquadFeatureSettings
   num_processes: int = 1  # To make features with; does not change them.
   needs_answers: bool = False  # Whether all answers have to be known.
 
@@ -57,7 +57,10 @@ class SquadSet(feature_sets.FeatureSet):
 
 
 def find_set(
-  kind: str, path: str, settings: squad_features.FeatureSettings, **others: Any
+  kind: str,
+  path: str,
+  settings: squad_features.SquadFeatureSettings,
+  **others: Any,
 ) -> SquadSet:
   """Returns the questions of a file, with other fields of the set by name."""
   return SquadSet(

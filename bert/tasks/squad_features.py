@@ -33,7 +33,7 @@ _UNIQUE_ID_BYTES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings:
+class SquadFeatureSettings:
   """The settings that shape the features."""
 
   vocab_file: str
@@ -174,7 +174,7 @@ class FeatureMaker:
   To train, these hold where the answer is; a question needs one that is known.
   """
 
-  def __init__(self, settings: FeatureSettings, is_training: bool):
+  def __init__(self, settings: SquadFeatureSettings, is_training: bool):
     self.settings, self._is_training = settings, is_training
     tokenizer = vocabulary_table.make_tokenizer(
       settings.vocab_file, settings.do_lower_case

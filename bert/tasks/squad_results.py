@@ -33,7 +33,7 @@ class QuestionResult(NamedTuple):
   scored: squad_metrics.ScoredAnswer | None  # None: not all answers are known.
 
 
-class Scores(NamedTuple):
+class SquadScores(NamedTuple):
   """The scores of the answers to all questions, and what report.html needs."""
 
   totals: dict[str, float]
@@ -161,7 +161,7 @@ def write_predictions(
   results: Iterable[QuestionResult],
   threshold: float,
   version_2: bool,
-) -> Scores | None:
+) -> SquadScores | None:
   """Writes predictions as they come: the original's files, a readable one.
 
   No answer is given where its odds are above the threshold; `version_2` says
@@ -204,7 +204,7 @@ def write_predictions(
   metrics.write_metrics(folder, "predict", totals)
   warn_if_collapsed(answers, threshold)
   scores = [answer.scores(threshold) for answer in answers]
-  return Scores(totals, scores, kinds)
+  return SquadScores(totals, scores, kinds)
 
 
 def _as_entries(prediction, chosen) -> list[Any]:
@@ -242,7 +242,7 @@ def answer_length(question: squad.Question) -> str:
   return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
 
 
-def describe(scores: Scores) -> str:
+def describe(scores: SquadScores) -> str:
   """Describes scores in HTML: of all, by question word, by answer length."""
   words, lengths = zip(*scores.kinds, strict=True)
   frequent = [word for word, _ in collections.Counter(words).most_common()]

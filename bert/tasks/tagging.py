@@ -319,7 +319,7 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
 # Features.
 
 
-class Feature(NamedTuple):
+class TaggingFeature(NamedTuple):
   """An input of the model: [CLS] words [SEP], not padded."""
 
   input_ids: list[int]
@@ -334,7 +334,7 @@ def make_features(
   labels: Sequence[str],
   max_seq_length: int,
   document_context: bool = False,
-) -> Iterator[Feature]:
+) -> Iterator[TaggingFeature]:
   """Turns sentences into inputs of the model.
 
   A word without tokens, such as one of control characters, becomes [UNK]; a
@@ -376,7 +376,7 @@ def make_features(
     for number, window in packing.fit_windows(lengths, bounds, room):
       row = _make_row(words, label_ids, window)
       ids, row_labels, mask = map(list, zip(*row, strict=True))
-      yield Feature(
+      yield TaggingFeature(
         [cls_id, *ids, sep_id],
         [0, *row_labels, 0],
         [0, *mask, 0],

@@ -18,7 +18,7 @@ _PEEKED = 1000  # Sentences that show whether words are characters.
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureSettings(feature_sets.FeatureSettings):
+class TaggingFeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
 
   document_context: bool
@@ -30,14 +30,14 @@ class FeatureSettings(feature_sets.FeatureSettings):
 class TaggingSet(feature_sets.FeatureSet):
   """The sentences of a file."""
 
-  settings: FeatureSettings
+  settings: TaggingFeatureSettings
   file: tagging.Source
 
 
 def find_set(
   kind: str,
   file: tagging.Source,
-  settings: FeatureSettings,
+  settings: TaggingFeatureSettings,
   limit: int | None = None,
 ) -> TaggingSet:
   """Returns the sentences of a file; their tags are in the labels' scheme."""
@@ -239,7 +239,7 @@ def read_outputs(
   return Outputs(labels, float(loss))
 
 
-def score(data: TaggingSet, outputs: Outputs) -> tagging_results.Scores:
+def score(data: TaggingSet, outputs: Outputs) -> tagging_results.TaggingScores:
   """Scores the predictions for a set with tags."""
   true = (sentence.tags for sentence in data.examples())
   return tagging_results.score_labels(

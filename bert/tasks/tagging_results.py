@@ -21,7 +21,7 @@ def metric_names(scheme: str) -> tuple[str, ...]:
 _Report = metrics.ClassificationReport
 
 
-class Scores(NamedTuple):
+class TaggingScores(NamedTuple):
   """How good predictions are."""
 
   metrics: dict[str, float]
@@ -34,7 +34,7 @@ def score_labels(
   predicted: Iterable[Sequence[str]],
   scheme: str,
   loss: float,
-) -> Scores:
+) -> TaggingScores:
   """Scores labels: by entities if they follow a scheme, else by words.
 
   The loss is the cross entropy in nats, the mean over words.
@@ -46,7 +46,7 @@ def score_labels(
     report, names = entity_report(true, predicted)
     values = report.micro._asdict()
   values |= {"accuracy": report.accuracy, "loss": loss}
-  return Scores(dict(sorted(values.items())), report, names)
+  return TaggingScores(dict(sorted(values.items())), report, names)
 
 
 def entity_report(
@@ -91,7 +91,7 @@ def _score_words(true, predicted):
   return report, names.tolist()
 
 
-def write_scores(folder: str, kind: str, scores: Scores) -> None:
+def write_scores(folder: str, kind: str, scores: TaggingScores) -> None:
   """Prints the scores by type or label, and writes all of them."""
   print(plots.format_report(scores.report, scores.names))
   report = metrics.report_as_dict(scores.report, scores.names)
@@ -101,7 +101,7 @@ def write_scores(folder: str, kind: str, scores: Scores) -> None:
 def describe(
   sentences: Iterable[tagging.Sentence],
   predicted: Iterable[Sequence[str]],
-  scores: Scores,
+  scores: TaggingScores,
 ) -> str:
   """Describes labels for report.html: their scores, and what is confused."""
   report, names, note = scores.report, scores.names, ""

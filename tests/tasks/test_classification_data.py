@@ -32,7 +32,9 @@ def make_settings(folder, **fields):
     "labels": ("neg", "pos"),
     "problem": "single_label",
   }
-  return classification_data.FeatureSettings(**{**defaults, **fields})
+  return classification_data.ClassificationFeatureSettings(
+    **{**defaults, **fields}
+  )
 
 
 def open_train(folder, **fields):

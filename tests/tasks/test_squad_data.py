@@ -25,7 +25,7 @@ ANSWER_SETTINGS = squad_answers.AnswerSettings(20, 3)
 @pytest.fixture
 def settings(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(tiny.SQUAD_VOCABULARY) + "\n")
-  return squad_features.FeatureSettings(
+  return squad_features.SquadFeatureSettings(
     vocab_file=str(tmp_path / "vocab.txt"),
     do_lower_case=True,
     max_seq_length=tiny.SEQUENCE,

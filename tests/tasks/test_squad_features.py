@@ -6,13 +6,13 @@ import pytest
 
 from bert.data import record_writer
 from bert.tasks import squad, squad_features
-from bert.tasks.squad_features import FeatureSettings
+from bert.tasks.squad_features import SquadFeatureSettings
 
 VOCABULARY = (
   "[PAD] [UNK] [CLS] [SEP] [MASK] the year was 1895 ( ) . what ? un ##do ##ing"
   " 北 京 是 。 a b c d e f g h"
 ).split()
-SETTINGS = FeatureSettings("", True, 16, 4, 4, False)
+SETTINGS = SquadFeatureSettings("", True, 16, 4, 4, False)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,9 @@ def vocab_file(tmp_path_factory):
 def make_maker(vocab_file):
   def make(is_training=False, **changes):
     values = {**vars(SETTINGS), "vocab_file": vocab_file, **changes}
-    return squad_features.FeatureMaker(FeatureSettings(**values), is_training)
+    return squad_features.FeatureMaker(
+      SquadFeatureSettings(**values), is_training
+    )
 
   return make
 
@@ -239,5 +241,5 @@ def test_a_context_without_a_token_is_refused(make_maker):
 
 def test_a_question_that_leaves_no_room_is_an_error():
   with pytest.raises(ValueError, match="--max_seq_length=16: expected more"):
-    FeatureSettings("", True, 16, 4, 13, False)
-  FeatureSettings("", True, 16, 4, 12, False)
+    SquadFeatureSettings("", True, 16, 4, 13, False)
+  SquadFeatureSettings("", True, 16, 4, 12, False)

@@ -17,7 +17,7 @@ def open_set(folder, kind, numbers, **others):
   """Returns a set whose features are made."""
   tiny.write_model(folder)
   path = str(tiny.write_tags(folder / f"{kind}.txt", numbers))
-  settings = tagging_data.FeatureSettings(
+  settings = tagging_data.TaggingFeatureSettings(
     str(folder / "vocab.txt"), True, 16, False, LABELS, "iob2"
   )
   source = tagging.inspect_file(path, 0, -1, "auto", True)
@@ -31,7 +31,7 @@ def test_records_are_padded(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
   path = tmp_path / "train.txt"
   path.write_text("a B-X\n")
-  settings = tagging_data.FeatureSettings(
+  settings = tagging_data.TaggingFeatureSettings(
     str(tmp_path / "vocab.txt"), True, 5, False, ("O", "B-X", "I-X"), "iob2"
   )
   source = tagging.Source(str(path))
@@ -114,7 +114,7 @@ def test_predictions_are_in_the_scheme_of_the_file_if_it_tells(
   tiny.write_model(tmp_path)
   path = tmp_path / "predict.txt"
   path.write_text(f"the {tags}\n\nfilm {tags}\n")
-  settings = tagging_data.FeatureSettings(
+  settings = tagging_data.TaggingFeatureSettings(
     str(tmp_path / "vocab.txt"), True, 16, False, labels, scheme
   )
   source = tagging.inspect_file(str(path), 0, -1, "auto", False)
@@ -135,7 +135,7 @@ def describe(folder, words, labels, scheme):
   tiny.write_model(folder)
   path = folder / "predict.txt"
   path.write_text("\n".join(words.split()) + "\n")
-  settings = tagging_data.FeatureSettings(
+  settings = tagging_data.TaggingFeatureSettings(
     str(folder / "vocab.txt"), True, 16, False, tuple(labels.split()), scheme
   )
   source = tagging.Source(str(path), scheme=scheme, is_tagged=False)
