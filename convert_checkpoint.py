@@ -149,7 +149,7 @@ def main() -> None:
     imports.load("keras_hub", "--output_format=keras_hub")
   path = settings.input or model_folder.find_folder(settings.model)
   path = model_folder.find_weights(path)
-  folder = model_folder.open(path, settings.bert_config_file)
+  folder = model_folder.open_model(path, settings.bert_config_file)
   model = make_model(settings, folder)
   print(
     f"read {model.source}: {model.config.num_hidden_layers} layers of "

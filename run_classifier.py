@@ -100,11 +100,11 @@ def create_model(
   its dropout, int32 [2] or None; it returns logits, float32 [B, L].
   """
   model = heads.ClassifierModel(
-    config, data.features.num_outputs, dtype, pooling=data.pooling
+    config, data.feature_settings.num_outputs, dtype, pooling=data.pooling
   )
   if data.train:
     # Loaded weights replace it.
-    problem = classification_problems.PROBLEMS[data.features.problem]
+    problem = classification_problems.PROBLEMS[data.feature_settings.problem]
     rows = data.train.features
     bias = problem.first_bias(rows.counts["label_sums"], len(rows))
     if bias:
@@ -137,7 +137,7 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
     classification_data.check_metric(data.dev[0], data.metric)
   counts = data.train.features.counts["label_sums"]
   weights = classification.weigh_classes(settings.class_weights, counts)
-  problem, weights = data.features.problem, tf.constant(weights)
+  problem, weights = data.feature_settings.problem, tf.constant(weights)
   return functools.partial(loss, problem=problem, class_weights=weights)
 
 
@@ -162,7 +162,7 @@ def open_data(
   elif evaluates:
     dev = find_sets("eval", features)
   return fine_tuning.Data(
-    features=features,
+    feature_settings=features,
     metric=classifier_tasks.choose_metric(settings, task),
     model_settings=fine_tuning.read_pooling(settings)
     | {"problem": task.problem},

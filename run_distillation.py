@@ -42,7 +42,7 @@ def main() -> None:
     if settings.do_eval:
       scores = run.evaluate(run.step)
       if run.is_chief:
-        run.write_scores(scores)
+        run.write_scores_file(scores)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
       "has_text_pair": False,
     }
   return fine_tuning.Data(
-    features=None,
+    feature_settings=None,
     metric=embedding_settings.choose_metric(settings),
     model_settings={"problem": problem, **settings.deciding("model")},
     train=sets["train"] if settings.do_train else None,

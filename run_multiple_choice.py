@@ -102,7 +102,7 @@ def open_data(
       sets["train"], settings.eval_share, settings.seed
     )
   return fine_tuning.Data(
-    features=features,
+    feature_settings=features,
     metric=shared_flags.choose_metric(settings.best_metric, _METRICS),
     model_settings={"problem": "multiple_choice"},
     train=sets["train"] if settings.do_train else None,

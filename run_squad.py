@@ -149,7 +149,7 @@ def open_data(settings: SquadSettings, plan: ThresholdPlan) -> fine_tuning.Data:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
   train, dev, test = find_sets(settings, evaluated)
   return fine_tuning.Data(
-    features=settings.for_features(),
+    feature_settings=settings.for_features(),
     metric=settings.choose_metric("best_f1" if plan.prefers_tuned else "f1"),
     model_settings={"problem": "question_answering"},
     train=train,

@@ -166,7 +166,7 @@ def open_data(
   if "train" in sources:
     answers["by_character"] = tagging_data.is_by_character(sources["train"])
   return fine_tuning.Data(
-    features=features,
+    feature_settings=features,
     metric=shared_flags.choose_metric(settings.best_metric, known),
     model_settings={"problem": problem, "label_scheme": scheme},
     train=sets["train"] if settings.do_train else None,

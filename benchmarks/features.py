@@ -139,7 +139,7 @@ def make_our_extraction(
     pad_to_max_length=is_padded,
   )
   settings = model_folder.find_files(extract_features.VectorSettings.read())
-  settings = dataclasses.replace(settings, start=mock.Mock())
+  settings = dataclasses.replace(settings, open_model=mock.Mock())
   loading = mock.patch.multiple(
     checkpoints, assign=mock.DEFAULT, check_masked_lm=mock.DEFAULT
   )

@@ -129,7 +129,7 @@ def load_pretrained(
   from bert.export import trained_models
 
   config = model_folder.read_config(settings)
-  weights, do_lower_case = settings.start().weights, settings.do_lower_case
+  weights, do_lower_case = settings.open_model().weights, settings.do_lower_case
   trained = trained_models.load_pretrained(weights, config, do_lower_case, kind)
   if "normalize" not in trained_models.setting_names(trained.kind):
     return trained
@@ -155,7 +155,7 @@ def load_encoder(
   imports.import_tensorflow()
   from bert.cli import model_folder
 
-  folder = model_folder.open(hub.find(os.fspath(path)))
+  folder = model_folder.open_model(hub.find(os.fspath(path)))
   encoder, missing = model_folder.make_encoder(folder, dtype, name)
   source, config = folder.source, folder.config
   if missing:

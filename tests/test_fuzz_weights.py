@@ -173,7 +173,7 @@ def test_folders(tmp_path_factory, valid, library, name, data):
   (folder / name).write_bytes(data.draw(change(content)))
   # KerasHub reads its weights itself, and is slow to make a model.
   is_ours = library not in ("keras_hub", "shards")
-  read = any_model.values if is_ours else model_folder.open
+  read = any_model.values if is_ours else model_folder.open_model
   fuzzing.value_or_error_in_memory(read, folder)
 
 

@@ -122,7 +122,7 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   for parameter in theirs.parameters():
     parameter.data += 0.2 * torch.randn(parameter.shape)
   theirs.save_pretrained(tmp_path)
-  config = model_folder.open(str(tmp_path)).config
+  config = model_folder.open_model(str(tmp_path)).config
   ours = make_model(config)
   loaded = any_model.load(
     tmp_path,
@@ -189,13 +189,13 @@ def test_a_pickle_is_refused_with_a_command_that_works(
   theirs.config.save_pretrained(tmp_path)
   torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
   with pytest.raises(ValueError) as caught:
-    model_folder.open(str(tmp_path))
+    model_folder.open_model(str(tmp_path))
   message = str(caught.value)
   assert "pytorch_model.bin is a pickle: reading one runs the code" in message
   code = message.split('python -c "')[1].removesuffix('"')
   monkeypatch.chdir(tmp_path)
   exec(code, {})
-  assert model_folder.open(str(tmp_path)).source == str(tmp_path)
+  assert model_folder.open_model(str(tmp_path)).source == str(tmp_path)
   values = any_model.values(tmp_path)
   assert "cls/predictions/output_bias" in values
   assert tf.reduce_any(values["bert/embeddings/word_embeddings"] != 0)

@@ -45,7 +45,9 @@ _HELD_OUT = "held_out"
 class Data(NamedTuple):
   """The data of a run, and what ties its model to it."""
 
-  features: Any  # A task's frozen settings, which shape the features.
+  # The task's frozen settings that shape the features, for `create_model` and
+  # the loss; None if these do not ask for them.
+  feature_settings: Any
   metric: str  # Decides which weights are best.
   # Later runs in the output folder must agree with this, as JSON values ...
   model_settings: Mapping[str, Any]
@@ -98,8 +100,8 @@ def _follow_training(settings: _Settings) -> _Settings:
     folder = os.path.join(folder, f"seed-{seeds[0]}")
   own = dataclasses.replace(settings, output_dir=folder)
   recorded = same_run.read_training(output_folder.trained_folder(own))
-  if output_folder.starts_elsewhere(own) and own.start().problem:
-    recorded["problem"] = own.start().problem, own.start().source
+  if output_folder.starts_elsewhere(own) and own.open_model().problem:
+    recorded["problem"] = own.open_model().problem, own.open_model().source
   followed = {}
   for name, (value, path) in recorded.items():
     # The vocabulary decides the casing, if the flag does not.
@@ -207,7 +209,7 @@ class Run(training_run.TrainingRun):
       predict,
       forward,
     )
-    self.step = output_folder.load_trained_weights(settings, self.model)
+    self.step = output_folder.load_weights_of_run(settings, self.model)
     if self.is_chief:
       self.write_model_files(settings.vocab_file, data.labels)
       trained = output_folder.trained_folder(settings)
@@ -313,14 +315,14 @@ class Run(training_run.TrainingRun):
     results = name_for_evaluation(scores if written is None else written)
     if original_loss is not None:
       results["loss"] = original_loss
-    self.write_scores(results, f"eval_results{suffix}.txt")
+    self.write_scores_file(results, f"eval_results{suffix}.txt")
     self.set_summary_score(scores)
 
   def set_summary_score(self, scores: Mapping[str, float]) -> None:
     """Keeps scores for the summary and the report, unless they have some."""
     metric = self.data.metric
     self.score = self.score or f"eval_{metric} {scores[metric]:.4g}"
-    self.shown_scores = self.shown_scores or {metric: scores[metric], **scores}
+    self.first_scores = self.first_scores or {metric: scores[metric], **scores}
 
   def report_on(
     self, data: feature_sets.FeatureSet, describe: Any, *values: Any

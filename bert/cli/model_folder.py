@@ -5,7 +5,7 @@ or a model of another library. All others see a
 `bert.convert.models.ModelFolder`:
 
   settings = model_folder.find_files(TaggingSettings.read())
-  weights = settings.start().weights
+  weights = settings.open_model().weights
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _ROUNDED_TO = 128  # A multiple of this may be the vocab_size of a new model.
 _ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
 
 
-def open(
+def open_model(
   path: str, bert_config_file: str | None = None
 ) -> "models.ModelFolder":
   """Opens a checkpoint or another library's model.
@@ -66,14 +66,14 @@ def make_encoder(
 def find_files(settings: _Settings) -> _Settings:
   """Returns settings with the files and the casing of --model.
 
-  Their `start` opens the model, at its first call. A ValueError says that a
-  file is missing, or that --do_lower_case contradicts the model or its name.
+  Their `open_model` opens the model, at its first call. A ValueError says that
+  a file is missing, or that --do_lower_case contradicts the model or its name.
   """
   if settings.model:
     settings = _with_files(settings, settings.model)
   path = settings.init_checkpoint or settings.folder or ""
-  start = functools.partial(open, path, settings.bert_config_file)
-  settings = dataclasses.replace(settings, start=functools.cache(start))
+  opener = functools.partial(open_model, path, settings.bert_config_file)
+  settings = dataclasses.replace(settings, open_model=functools.cache(opener))
   if "do_lower_case" in settings.flags_by_name():
     settings = _with_casing(settings)
   return settings
@@ -228,7 +228,7 @@ def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   vocab_file = settings.flag_values()["vocab_file"]  # Given, or in the folder.
   if vocab_file == os.path.join(folder, "assets", "vocab.txt"):
     is_start = "init_checkpoint" not in settings.given
-    start = settings.start() if is_start else open(folder)
+    start = settings.open_model() if is_start else open_model(folder)
     if start.do_lower_case is not None:
       return start.do_lower_case, folder
   if "do_lower_case" in settings.given:
@@ -247,7 +247,7 @@ def read_config(
     from bert.convert import formats  # Slow: TensorFlow.
 
     return formats.read_config(settings.bert_config_file)
-  folder = settings.start()
+  folder = settings.open_model()
   if not folder.config:
     raise ValueError(
       f"--model={settings.model}: holds no bert_config.json: pass "
@@ -282,7 +282,7 @@ def initial_labels(settings: shared_flags.StartSettings) -> tuple[str, ...]:
   """Returns the labels of the head in --init_checkpoint, () if not known."""
   if not settings.init_checkpoint:
     return ()
-  start = settings.start()
+  start = settings.open_model()
   # They may be of a head that is not read, such as DistilBERT's.
   return start.labels if "output_weights" in start.weights.shapes else ()
 

@@ -121,7 +121,7 @@ def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
     )
 
 
-def load_trained_weights(
+def load_weights_of_run(
   settings: shared_flags.TrainingSettings, model: keras.Model
 ) -> int:
   """Loads the weights to start a training from, or the trained ones.
@@ -143,7 +143,7 @@ def load_trained_weights(
       f"--output_dir={folder} holds no trained model: pass --do_train=true, or "
       "--init_checkpoint with one"
     )
-  missing = sorted(set(variables) - set(settings.start().weights.shapes))
+  missing = sorted(set(variables) - set(settings.open_model().weights.shapes))
   if not model.uses_pooler:
     missing = [name for name in missing if "/pooler/" not in name]
   if missing:
@@ -171,7 +171,7 @@ def load_weights(
   if not settings.init_checkpoint:
     print("no checkpoint given: the weights are random")
     return 0
-  start = settings.start().weights
+  start = settings.open_model().weights
   loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
   print(f"weights from {start.source}")
   for title, names in (
@@ -202,7 +202,7 @@ def trained_folder(settings: shared_flags.TrainingSettings) -> str:
   """Returns the folder of the training whose weights a run predicts with."""
   if not starts_elsewhere(settings):
     return settings.output_dir
-  folders = settings.start().folders
+  folders = settings.open_model().folders
   return next(filter(same_run.is_of_training, folders), settings.output_dir)
 
 

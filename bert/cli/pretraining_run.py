@@ -7,7 +7,7 @@ with pretraining_run.open_run(settings, config, data, strategy) as run:
   run.make_model(create_model, predict)
   run.sample_labels()
   run.train(loss)
-  run.write_scores(run.evaluate(run.step))
+  run.write_scores_file(run.evaluate(run.step))
 """
 
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class Run(training_run.TrainingRun):
       variables = checkpoints.model_variables(self.model)
       self.step = output_folder.load_weights(settings, variables)
     else:
-      self.step = output_folder.load_trained_weights(settings, self.model)
+      self.step = output_folder.load_weights_of_run(settings, self.model)
 
     # Unused weights must not decay.
     if not (self.data.is_masked and settings.next_sentence):
@@ -198,7 +198,7 @@ def open_run(
     run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
     if run.is_chief:
-      run.shown_scores = run.scores.get(run.step, {})
+      run.first_scores = run.scores.get(run.step, {})
       run.write_report(start, "pre-training")
       print_summary(run, start)
     same_run.wait_for_all(strategy)

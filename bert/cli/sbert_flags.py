@@ -20,7 +20,7 @@ def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
   """
   asked = getattr(settings, "prompt_name", None)
   names = {"pooling", "normalize", "max_seq_length", *more} - settings.given
-  for folder in settings.start().folders:
+  for folder in settings.open_model().folders:
     found = sbert_files.read(folder, "pooling" not in settings.given)
     if not found:
       continue

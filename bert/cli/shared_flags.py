@@ -23,10 +23,13 @@ class StartSettings(typed_flags.Settings):
   """The settings of programs that start from a model."""
 
   model: str | None = None
-  # `model_folder.find_files` sets both, and `model` to owner/name@commit if it
-  # is of the Hub: the folder of --model, and what opens the model, once.
+  # These two are not flags; `model_folder.find_files` sets them. `folder` is
+  # that of --model: if the user gave a name of the Hub, `model` becomes
+  # owner/name@commit. `open_model()` returns a `convert.models.ModelFolder`,
+  # which it opens at the first call. Its type here is `Any`: `typed_flags`
+  # evaluates the types of all fields, and that module would load TensorFlow.
   folder: str | None = None
-  start: Any = dataclasses.field(default=None, compare=False, repr=False)
+  open_model: Any = dataclasses.field(default=None, compare=False, repr=False)
   # Not every program has these flags.
   bert_config_file: str | None = None
   init_checkpoint: str | None = None

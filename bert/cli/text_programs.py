@@ -62,7 +62,7 @@ def open_model(
   )
   with strategy.scope():
     model = make_model(config, settings.compute_dtype)
-  start, variables = settings.start(), checkpoints.model_variables(model)
+  start, variables = settings.open_model(), checkpoints.model_variables(model)
   checkpoints.check_masked_lm(start.weights, variables)
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
   # The standard output may be the program's result.

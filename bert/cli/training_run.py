@@ -34,9 +34,9 @@ class TrainingRun:
   config: modeling.EncoderConfig
   step: int = 0  # The number of updates behind the weights.
   # Sections of report.html: HTML by the title.
-  report: dict[str, str] = dataclasses.field(default_factory=dict)
+  report_sections: dict[str, str] = dataclasses.field(default_factory=dict)
   # The scores to show first, the most important one at their head.
-  shown_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  first_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
   # What answers without a model get, by the name of the curve beside it.
   guesses: dict[str, Any] = dataclasses.field(default_factory=dict)
   model: keras.Model = dataclasses.field(init=False)
@@ -64,7 +64,7 @@ class TrainingRun:
     if labels:
       label_files.write(os.path.join(self.folder, "labels.txt"), labels)
 
-  def write_scores(
+  def write_scores_file(
     self, scores: Mapping[str, float], name: str = "eval_results.txt"
   ) -> None:
     """Prints scores and writes them to a file, sorted by name."""
@@ -96,7 +96,7 @@ class TrainingRun:
     """Adds a section to report.html: `describe(*values)`, in HTML."""
     if self.is_chief and self.settings.report:
       with run_report.report_errors_as_notes():
-        self.report[title] = describe(*values)
+        self.report_sections[title] = describe(*values)
 
   def write_report(self, start: float, problem: str, score: str = "") -> None:
     """Writes report.html; see `run_report.write`."""
@@ -104,9 +104,9 @@ class TrainingRun:
       self.settings,
       start,
       problem,
-      self.report,
+      self.report_sections,
       score,
-      self.shown_scores,
+      self.first_scores,
       self.guesses,
     )
 

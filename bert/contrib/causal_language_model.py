@@ -46,7 +46,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
         lambda text: ((), text.text),
       )
     return fine_tuning.Data(
-      features=features,
+      feature_settings=features,
       metric=metric,
       model_settings={"problem": "causal_lm"},
       has_export=False,

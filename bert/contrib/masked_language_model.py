@@ -56,7 +56,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     found = pretraining_records.open_files(settings, config)
     count = records.count_records(found.train_files)
     return fine_tuning.Data(
-      features=None,
+      feature_settings=None,
       metric=metric,
       model_settings={"problem": "masked_lm"},
       has_export=False,

@@ -130,7 +130,7 @@ def load(
   two cannot be compared.
   """
   path = model_folder.find_weights(hub.find(settings.teacher, "--teacher="))
-  folder = model_folder.open(path)
+  folder = model_folder.open_model(path)
   encoder, _ = model_folder.make_encoder(folder, settings.compute_dtype)
   encoder.trainable = False
 

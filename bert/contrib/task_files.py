@@ -168,7 +168,7 @@ def _make_settings(entry: Entry, settings, kind) -> Any:
   parsed = kind.parse({"output_dir": folder, **own})
   names = [n for n in kind.flags_by_name() if n in common and n not in own]
   values = {name: common[name] for name in names}
-  values |= {"output_dir": folder, "start": settings.start}
+  values |= {"output_dir": folder, "open_model": settings.open_model}
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
   made = dataclasses.replace(parsed, **values, given=frozenset(own))

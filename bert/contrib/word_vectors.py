@@ -79,7 +79,7 @@ def read_weights(
   variables = checkpoints.model_variables(encoder)
   if not settings.init_checkpoint:
     return {name: np.asarray(value) for name, value in variables.items()}
-  start = settings.start().weights
+  start = settings.open_model().weights
   fitting.compare(
     start.source,
     start.shapes,

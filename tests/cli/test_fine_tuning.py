@@ -101,7 +101,7 @@ def test_settings_of_others_are_no_training(tmp_path):
   settings = shared_flags.FineTuningSettings(
     output_dir="new",
     init_checkpoint="x",
-    start=lambda: model_folder.open(str(tmp_path)),
+    open_model=lambda: model_folder.open_model(str(tmp_path)),
   )
   assert output_folder.trained_folder(settings) == "new"
   (tmp_path / "settings.json").write_text('{"max_seq_length": 1}')

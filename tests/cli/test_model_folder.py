@@ -59,16 +59,18 @@ def test_a_pipe_in_a_model_is_refused_before_it_is_read(folder):
   with pytest.raises(ValueError, match="config.json: a pipe; expected a file"):
     read(model=folder)
   with pytest.raises(ValueError, match="config.json: a pipe; expected a file"):
-    model_folder.open(str(folder))
+    model_folder.open_model(str(folder))
 
 
 def test_a_model_is_opened_once_by_all_that_ask(folder, monkeypatch):
   opened = []
-  monkeypatch.setattr(model_folder, "open", lambda *args: opened.append(args))
+  monkeypatch.setattr(
+    model_folder, "open_model", lambda *args: opened.append(args)
+  )
   settings = read(model=folder)
   assert opened == []  # Nobody has asked.
-  settings.start()
-  dataclasses.replace(settings, batch_size=1).start()
+  settings.open_model()
+  dataclasses.replace(settings, batch_size=1).open_model()
   assert opened == [(str(folder), str(folder / "bert_config.json"))]
 
 
@@ -84,7 +86,7 @@ def test_the_casing_of_a_model_is_not_that_of_other_weights(
     opened.append(path)
     return types.SimpleNamespace(do_lower_case=path != str(folder))
 
-  monkeypatch.setattr(model_folder, "open", open_model)
+  monkeypatch.setattr(model_folder, "open_model", open_model)
   assert read(model=folder, init_checkpoint="other").do_lower_case is False
   assert read(model=folder).do_lower_case is False
   assert opened == [str(folder)] * 2

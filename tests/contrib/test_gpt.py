@@ -69,7 +69,7 @@ def write(model, folder, pieces=10):
 
 def test_the_outputs_are_those_of_transformers(theirs, tmp_path):
   write(theirs, tmp_path)
-  reader = model_folder.open(str(tmp_path))
+  reader = model_folder.open_model(str(tmp_path))
   assert reader.config.causal_attention
   assert reader.config.num_hidden_layers == LAYERS
   model = heads.PretrainingModel(reader.config)
@@ -104,7 +104,7 @@ def test_a_model_is_read_anew_after_it_was_assigned(
 ):
   """Its arrays must not stay in memory during a training."""
   write(theirs, tmp_path)
-  weights = model_folder.open(str(tmp_path)).weights
+  weights = model_folder.open_model(str(tmp_path)).weights
   read, reads = gpt._read_values, []
 
   def count(*arguments):

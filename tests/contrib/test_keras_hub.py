@@ -107,7 +107,7 @@ def test_a_round_trip_is_equal_to_the_bit(preset, tmp_path, capsys):
 
 def test_a_model_is_read_anew_after_it_was_assigned(preset, monkeypatch):
   """Its arrays must not stay in memory during a training."""
-  weights = model_folder.open(str(preset)).weights
+  weights = model_folder.open_model(str(preset)).weights
   load, loads = keras_hub_folders._load, []
 
   def count(*arguments):
@@ -140,7 +140,7 @@ def test_leaves_the_masked_lm_head_unread(tmp_path, preset):
     keras_hub.models.BertBackbone.from_preset(str(preset))
   )
   model.save_to_preset(str(tmp_path))
-  opened = model_folder.open(str(tmp_path))
+  opened = model_folder.open_model(str(tmp_path))
   assert "cls/predictions/output_bias" not in opened.weights.shapes
   assert opened.weights.unread == ("task.weights.h5",)
 

@@ -54,7 +54,7 @@ def outputs_of(model, inputs):
 
 
 def test_computes_what_model_garden_does(source):
-  reader = model_folder.open(str(source))
+  reader = model_folder.open_model(str(source))
   expected = np.load(source / "expected.npz")
   width = 4 if source.name == "projected" else None
   config = dataclasses.replace(any_model.CONFIG, embedding_size=width)
@@ -108,7 +108,7 @@ def test_reads_the_names_of_published_models(path, tmp_path):
     if dtype != "string":
       values[key] = np.zeros(json.loads(shape), dtype)
   checkpoints.write(str(tmp_path), values)
-  reader = model_folder.open(str(tmp_path / "bert_model.ckpt"))
+  reader = model_folder.open_model(str(tmp_path / "bert_model.ckpt"))
   layers, size = reader.config.num_hidden_layers, reader.config.hidden_size
   assert f"L-{layers}_H-{size}" in path.parent.name
   assert len(reader.weights.shapes) == 5 + 16 * layers + 2 + 5
@@ -196,7 +196,7 @@ def test_says_what_is_wrong(name, change, message, tmp_path):
 def test_refuses_an_object_graph_without_a_bert(tmp_path):
   tf.train.Checkpoint(a=tf.Variable([1.0])).write(str(tmp_path / "x.ckpt"))
   with pytest.raises(ValueError, match="no BERT by Model Garden's names"):
-    model_folder.open(str(tmp_path / "x.ckpt"))
+    model_folder.open_model(str(tmp_path / "x.ckpt"))
 
 
 @pytest.mark.parametrize(
@@ -216,6 +216,6 @@ def test_refuses_modules_known_to_be_wrong(
   path = checkpoints.write(str(variables), values)
   if is_refused:
     with pytest.raises(ValueError, match="tensorflow/hub issue 661"):
-      model_folder.open(path)
+      model_folder.open_model(path)
   else:
-    assert len(model_folder.open(path).weights.shapes) == layers + 1
+    assert len(model_folder.open_model(path).weights.shapes) == layers + 1

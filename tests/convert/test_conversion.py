@@ -136,7 +136,7 @@ def test_the_original_s_checkpoints_there_and_back(case):
 def test_rows_without_a_token_are_counted(theirs, capsys):
   convert(input=theirs, output="out", resize_vocab=200)
   assert "rows of embeddings without a token: 188\n" in capsys.readouterr().out
-  assert model_folder.open("out").config.vocab_size == 200
+  assert model_folder.open_model("out").config.vocab_size == 200
 
 
 def test_another_epsilon_is_followed(theirs):
@@ -149,7 +149,7 @@ def test_another_epsilon_is_followed(theirs):
   assert read_json(there / "bert_config.json")["layer_norm_eps"] == 1e-5
   assert read_json(back / "config.json") == read_json(here / "config.json")
   for folder in (here, there):
-    encoder, _ = model_folder.make_encoder(model_folder.open(str(folder)))
+    encoder, _ = model_folder.make_encoder(model_folder.open_model(str(folder)))
     epsilons = {
       layer.epsilon
       for layer in encoder._flatten_layers()
@@ -306,7 +306,7 @@ def test_labels_and_problems_travel(capsys):
   assert not read_json("again/tokenizer_config.json")["do_lower_case"]
   # Without a problem_type, transformers takes names of labels for classes.
   any_model.edit_json(pathlib.Path("there/config.json"), problem_type="drop")
-  assert model_folder.open("there").problem == "single_label"
+  assert model_folder.open_model("there").problem == "single_label"
 
 
 @pytest.mark.parametrize("problem", ["multi_label", "regression"])
@@ -352,8 +352,10 @@ def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
 
 
 def initial_labels(path):
-  start = functools.partial(model_folder.open, str(path))
-  settings = types.SimpleNamespace(init_checkpoint=str(path), start=start)
+  open_model = functools.partial(model_folder.open_model, str(path))
+  settings = types.SimpleNamespace(
+    init_checkpoint=str(path), open_model=open_model
+  )
   return model_folder.initial_labels(settings)
 
 
@@ -370,8 +372,8 @@ def test_labels_of_a_hugging_face_folder(names, labels, theirs):
   folder = pathlib.Path("there")
   shutil.copytree(theirs, folder)
   any_model.edit_json(folder / "config.json", id2label=names)
-  assert model_folder.open(str(folder)).labels == labels
-  opened = model_folder.open(str(folder / "model.safetensors"))
+  assert model_folder.open_model(str(folder)).labels == labels
+  opened = model_folder.open_model(str(folder / "model.safetensors"))
   assert (opened.source, opened.labels) == (str(folder), labels)
   # The labels are of a head that is not read.
   assert initial_labels(folder) == ()
@@ -678,9 +680,9 @@ def test_fine_tuning_starts_without_a_pooler(capsys):
       init_checkpoint="there",
       bert_config_file="there/config.json",
       do_train=do_train,
-      start=lambda: model_folder.open("there"),
+      open_model=lambda: model_folder.open_model("there"),
     )
-    output_folder.load_trained_weights(settings, model)
+    output_folder.load_weights_of_run(settings, model)
   random = "bert/pooler/dense/bias, bert/pooler/dense/kernel"
   said = capsys.readouterr().out
   assert f"not in it, start at random: {random}" in said

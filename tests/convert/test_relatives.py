@@ -44,7 +44,7 @@ def load(folder, model):
     folder, model, lambda name: "/pooler/" in name or "seq_relationship" in name
   )
   assert all("pooler" in n or "seq_rel" in n for n in loaded.missing)
-  return model_folder.open(str(folder))
+  return model_folder.open_model(str(folder))
 
 
 @pytest.mark.parametrize("width", [4, 8])
@@ -53,7 +53,7 @@ def test_electra_is_computed_as_transformers_does(width, tmp_path):
   theirs = save_theirs(
     "ElectraForPreTraining", tmp_path, **SIZES, embedding_size=width
   )
-  config = model_folder.open(str(tmp_path)).config
+  config = model_folder.open_model(str(tmp_path)).config
   assert config.embedding_size == (4 if width == 4 else None)
   model = modeling.BertModel(config)
   reader = load(tmp_path, model)
@@ -80,7 +80,7 @@ DISTILBERT_SIZES = {
 def test_distilbert_is_computed_as_transformers_does(tmp_path):
   ids, mask, segments = any_model.make_inputs()
   theirs = save_theirs("DistilBertForMaskedLM", tmp_path, **DISTILBERT_SIZES)
-  config = model_folder.open(str(tmp_path)).config
+  config = model_folder.open_model(str(tmp_path)).config
   assert config == modeling.BertConfig(
     **SIZES, type_vocab_size=2, hidden_act="gelu_erf"
   )
@@ -96,7 +96,7 @@ def test_distilbert_is_computed_as_transformers_does(tmp_path):
 def test_a_tagger_comes_along_and_another_classifier_does_not(tmp_path):
   def open_weights(name):
     save_theirs(f"DistilBertFor{name}", tmp_path / name, **DISTILBERT_SIZES)
-    return model_folder.open(str(tmp_path / name)).weights
+    return model_folder.open_model(str(tmp_path / name)).weights
 
   tagger = open_weights("TokenClassification")
   assert tagger.shapes["output_weights"] == (2, 8)

@@ -28,7 +28,7 @@ def test_weights_that_guess_no_masks(tmp_path, config, removed, message):
   variables = checkpoints.model_variables(tiny_models.make_masked_lm(tmp_path))
   variables.pop(removed, None)
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
-  start = model_folder.open(str(tmp_path), str(tmp_path / "config.json"))
+  start = model_folder.open_model(str(tmp_path), str(tmp_path / "config.json"))
   with pytest.raises(ValueError, match=message):
     trained_models.load_pretrained(
       start.weights, start.config, True, "fill_mask"
@@ -40,7 +40,7 @@ def test_the_head_of_a_task_is_not_left_out_silently(tmp_path, capsys):
   config = checkpoints.read_config(str(tmp_path / "config.json"))
   variables = checkpoints.model_variables(heads.ClassifierModel(config, 2))
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
-  weights = model_folder.open(str(tmp_path)).weights
+  weights = model_folder.open_model(str(tmp_path)).weights
   trained = trained_models.load_pretrained(weights, config, True)
   assert (trained.kind, trained.has_text_pair) == ("features", True)
   assert "has the head of a task, output_weights, which is left out" in (
@@ -127,7 +127,7 @@ def test_an_export_of_a_model_with_one_segment_is_loaded(tmp_path):
   tiny.write_model(tmp_path, {"type_vocab_size": 1})
   variables = checkpoints.model_variables(tiny_models.make_masked_lm(tmp_path))
   checkpoints.save(str(tmp_path), 0, variables, keep=0)
-  weights = model_folder.open(str(tmp_path)).weights
+  weights = model_folder.open_model(str(tmp_path)).weights
   config = checkpoints.read_config(str(tmp_path / "config.json"))
   trained = trained_models.load_pretrained(weights, config, True, "features")
   assert not trained.has_text_pair

@@ -97,19 +97,19 @@ def convert(**values):
 
 def read(path, bert_config_file=None, **overrides):
   """Returns the `models.Model` of a folder or a prefix."""
-  folder = model_folder.open(str(path), bert_config_file)
+  folder = model_folder.open_model(str(path), bert_config_file)
   return conversion.read(folder, **overrides)
 
 
 def values(path):
   """Returns all values by Google's names."""
-  weights = model_folder.open(str(path)).weights
+  weights = model_folder.open_model(str(path)).weights
   return {name: weights.read(name) for name in weights.shapes}
 
 
 def load(path, model, optional=lambda name: False):
   """Loads weights into a model; returns `checkpoints.Loaded`."""
-  weights = model_folder.open(str(path)).weights
+  weights = model_folder.open_model(str(path)).weights
   return checkpoints.assign(
     weights, checkpoints.model_variables(model), optional
   )

@@ -64,7 +64,7 @@ def open_data(settings: PairSettings) -> fine_tuning.Data:
       sets["train"], settings.eval_share, settings.seed
     )
   return fine_tuning.Data(
-    features=features,
+    feature_settings=features,
     metric=shared_flags.choose_metric(settings.best_metric, _METRICS),
     model_settings={"problem": "relatedness"},
     train=sets["train"] if settings.do_train else None,
