@@ -19,7 +19,11 @@ _task = typed_flags.group("Task")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
-  """The settings of this program."""
+  """The settings of this program; each field below is a flag.
+
+  `decides` says what a flag changes, and by that which later runs must have the
+  same; CONTRIBUTING.md has a table for new flags.
+  """
 
   task_name: str = _data(
     typed_flags.REQUIRED,
@@ -78,6 +82,9 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     classifier_tasks.check_files(self)
 
 
+# The flags are read here, in the middle of the file: --help and wrong commands
+# shall not wait for the import of TensorFlow, see bert/cli/program.py. `main`,
+# at the end, is where the work begins.
 if __name__ == "__main__":
   program.start(ClassifierSettings)
 
@@ -90,20 +97,35 @@ from bert import heads, modeling
 from bert.cli import devices, fine_tuning, model_folder
 from bert.tasks import classification_data, classification_results
 
+# What is learned: the model, its answers and its loss. An update, in
+# bert/training/step.py, calls the model and then `loss`; see the map there.
+
 
 def create_model(
   config: modeling.EncoderConfig, data: fine_tuning.Data, dtype: str
 ) -> keras.Model:
-  """Makes the model; this is the place for another head.
+  """Makes BERT and the head that classifies, with random weights.
 
-  It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
-  its dropout, int32 [2] or None; it returns logits, float32 [B, L].
+  Another head is another class in heads.py: exports make the model again by
+  the name of its class, so a head that is made here alone cannot be exported.
+
+  Args:
+    config: the architecture of BERT.
+    data: what the model learns from; it decides the number L of outputs.
+    dtype: the Keras dtype policy, "float32" or "mixed_bfloat16".
+
+  Returns:
+    A model of input_ids, input_mask and segment_ids, int32 [B, S], and of a
+    seed for its dropout, int32 [2], or None for no dropout; it returns logits,
+    float32 [B, L].
   """
   model = heads.ClassifierModel(
     config, data.feature_settings.num_outputs, dtype, pooling=data.pooling
   )
+
+  # A new head starts with the bias that fits the training set best without a
+  # look at the texts. The weights of a trained head, loaded later, replace it.
   if data.train:
-    # Loaded weights replace it.
     problem = classification_problems.PROBLEMS[data.feature_settings.problem]
     rows = data.train.features
     bias = problem.first_bias(rows.counts["label_sums"], len(rows))
@@ -118,13 +140,28 @@ def predict(logits, features) -> dict[str, tf.Tensor]:
 
 
 def loss(logits, features, problem, class_weights):
-  """Sums the losses over a batch; see `training_plan.Loss`."""
+  """Sums the losses over a batch; see `training_plan.Loss`.
+
+  Args:
+    logits: float32 [B, L].
+    features: of them label_ids, [B, width of the problem], and
+      is_real_example, int [B].
+    problem: the name of a class of `classification_problems`.
+    class_weights: the weight of each label, float32 [L].
+
+  Returns:
+    The sum of the weighted losses, and the sum of the weights, by which the
+    step divides: float32 [] each.
+  """
   kind = classification_problems.PROBLEMS[problem]
   losses, factors = kind.loss(logits, features["label_ids"], class_weights)
-  # The weight is 0 if only a teacher teaches the example.
-  weights = tf.cast(features["is_real_example"], tf.float32) * factors
-  total, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
-  return {"classification_loss": (total, weight)}
+
+  # In the records of the original 0 marks the padding of a batch on TPUs. Here
+  # it marks an example without a label, from which only a teacher is learned.
+  is_labelled = tf.cast(features["is_real_example"], tf.float32)
+  example_weights = is_labelled * factors
+  loss_sum = tf.reduce_sum(losses * example_weights)
+  return {"classification_loss": (loss_sum, tf.reduce_sum(example_weights))}
 
 
 def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
@@ -135,10 +172,19 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   """
   if settings.evaluates_in_training:
     classification_data.check_metric(data.dev[0], data.metric)
-  counts = data.train.features.counts["label_sums"]
-  weights = classification.weigh_classes(settings.class_weights, counts)
-  problem, weights = data.feature_settings.problem, tf.constant(weights)
-  return functools.partial(loss, problem=problem, class_weights=weights)
+
+  label_sums = data.train.features.counts["label_sums"]
+  class_weights = classification.weigh_classes(
+    settings.class_weights, label_sums
+  )
+  return functools.partial(
+    loss,
+    problem=data.feature_settings.problem,
+    class_weights=tf.constant(class_weights),
+  )
+
+
+# The data.
 
 
 def open_data(
@@ -148,47 +194,75 @@ def open_data(
   labels = classification_data.choose_labels(
     task, settings, model_folder.initial_labels(settings)
   )
-  features = classification_data.ClassificationFeatureSettings(
+  feature_settings = classification_data.ClassificationFeatureSettings(
     **settings.deciding("features"), labels=labels, problem=task.problem
   )
-  find_sets = functools.partial(classification_data.find_sets, task)
-  evaluates = settings.do_eval or settings.evaluates_in_training
-  share, train, dev = settings.eval_share, [], []
-  if settings.do_train or (evaluates and share):
-    train = find_sets("train", features, settings.max_train_examples)
-  if train and share:
-    parts = classification_data.split(train[0], share, settings.seed)
-    train, dev = ([part] for part in parts)
-  elif evaluates:
-    dev = find_sets("eval", features)
+  train, dev = _find_train_and_dev(settings, task, feature_settings)
+
+  test = []
+  if settings.do_predict:
+    test = classification_data.find_sets(task, "predict", feature_settings)
+
+  # A head that was trained on pooled token vectors is used on these again.
+  model_settings = fine_tuning.read_pooling(settings)
+  model_settings["problem"] = task.problem
   return fine_tuning.Data(
-    feature_settings=features,
+    feature_settings=feature_settings,
     metric=classifier_tasks.choose_metric(settings, task),
-    model_settings=fine_tuning.read_pooling(settings)
-    | {"problem": task.problem},
-    train=train[0] if settings.do_train else None,
+    model_settings=model_settings,
+    train=train if settings.do_train else None,
     dev=dev,
-    test=find_sets("predict", features) if settings.do_predict else (),
+    test=test,
     labels=labels,
     answer_settings=classification_data.describe_texts(task, settings.do_train),
   )
 
 
+def _find_train_and_dev(settings, task, feature_settings):
+  """Returns the set to train on, or None, and the list of sets to evaluate."""
+  evaluates = settings.do_eval or settings.evaluates_in_training
+  share = settings.eval_share
+
+  # With --eval_share an evaluation alone reads the training file, too: what it
+  # evaluates on was held out of that.
+  train = None
+  if settings.do_train or (evaluates and share):
+    [train] = classification_data.find_sets(
+      task, "train", feature_settings, settings.max_train_examples
+    )
+
+  if train and share:
+    train, held_out = classification_data.split(train, share, settings.seed)
+    return train, [held_out]
+  if evaluates:
+    return train, classification_data.find_sets(task, "eval", feature_settings)
+  return train, []
+
+
+# Results: scores of sets whose labels are known, and predictions.
+
+
 def evaluate(
   run: fine_tuning.Run,
-  examples: classification_data.ClassificationSet,
+  dataset: classification_data.ClassificationSet,
   task: classification.ClassificationTask,
 ) -> classification_results.ClassificationScores:
-  """Scores the model on a set, with the thresholds that are best there."""
-  results = run.predict(examples, run.settings.eval_batch_size)
+  """Scores the model on a set, with the thresholds that are best there.
+
+  Args:
+    run: has the model, with the weights of this moment.
+    dataset: a set whose labels are known.
+    task: says which scores are computed.
+  """
+  results = run.predict(dataset, run.settings.eval_batch_size)
   logits, targets = classification_data.pool_outputs(
-    examples, results, run.settings.window_pooling
+    dataset, results, run.settings.window_pooling
   )
   answers = classification_results.answer(
     logits, task.problem, run.data.labels, tuning=targets
   )
   scores = classification_results.score(
-    answers, targets, task.metrics, examples.groups()
+    answers, targets, task.metrics, dataset.groups()
   )
   if run.is_chief:
     classification_results.warn_if_collapsed(scores)
@@ -200,29 +274,45 @@ def write_evaluation(
 ) -> classification_results.ClassificationScores:
   """Scores every set, prints and writes it; returns the first one's scores."""
   all_scores = []
-  for examples in run.data.dev:
-    scores = evaluate(run, examples, task)
+  for dataset in run.data.dev:
+    # All workers take part in an evaluation; the chief alone writes.
+    scores = evaluate(run, dataset, task)
     all_scores.append(scores)
-    if run.is_chief:
-      written = classification_tasks.scores_of_original(task, scores.metrics)
-      # As in the original: eval_loss is the mean over examples, loss that over
-      # the means of batches.
-      original_loss = scores.original_loss(run.settings.eval_batch_size)
-      run.write_eval_results(
-        scores.metrics, examples.suffix, written, original_loss
-      )
-      write_scores(run, examples, scores)
-      classification_results.write_thresholds(
-        run.folder, scores.answers, run.identify_weights
-      )
+    if not run.is_chief:
+      continue
+
+    # As in the original: eval_loss is the mean over examples, loss that over
+    # the means of batches.
+    run.write_eval_results(
+      scores.metrics,
+      dataset.suffix,
+      written=classification_tasks.scores_of_original(task, scores.metrics),
+      original_loss=scores.original_loss(run.settings.eval_batch_size),
+    )
+    show_scores(run, dataset, scores)
+
+    # Later predictions with these weights use the thresholds tuned here.
+    classification_results.write_thresholds(
+      run.folder, scores.answers, run.identify_weights
+    )
   return all_scores[0]
 
 
-def write_scores(run, examples, scores) -> None:
-  """Prints, writes and describes the scores of a set."""
-  kind = f"{examples.kind}{examples.suffix}"
+def show_scores(
+  run: fine_tuning.Run,
+  dataset: classification_data.ClassificationSet,
+  scores: classification_results.ClassificationScores,
+) -> None:
+  """Prints the scores of a set, and writes them as JSON and for report.html.
+
+  Args:
+    run: has the folder, and the report.
+    dataset: the set that was scored; names the file, such as eval_metrics.json.
+    scores: of all of its examples, in their order.
+  """
+  kind = f"{dataset.kind}{dataset.suffix}"
   classification_results.write_scores(run.folder, kind, scores)
-  run.report_on(examples, classification_results.describe, scores)
+  run.report_on(dataset, classification_results.describe, scores)
 
 
 def write_predictions(
@@ -230,46 +320,76 @@ def write_predictions(
 ) -> None:
   """Predicts every set; writes the original's format and a readable one."""
   settings, labels = run.settings, run.data.labels
-  for examples in run.data.test:
-    results = run.predict(examples, settings.predict_batch_size)
+  for dataset in run.data.test:
+    results = run.predict(dataset, settings.predict_batch_size)
     if not run.is_chief:
       continue
     logits, targets = classification_data.pool_outputs(
-      examples, results, settings.window_pooling
+      dataset, results, settings.window_pooling
     )
+
+    # What an evaluation tuned for these weights: labels that are not known
+    # cannot tune anything.
     thresholds = classification_results.read_thresholds(
       run.threshold_folders, labels, run.identify_weights
     )
     answers = classification_results.answer(
       logits, task.problem, labels, thresholds
     )
-    classification_data.write_predictions(run.folder, examples, answers)
-    ids = (example.example_id for example in examples.examples())
+
+    # predictions.tsv and test_results.tsv, and for tasks of GLUE also the file
+    # that their server takes, such as MRPC.tsv.
+    classification_data.write_predictions(run.folder, dataset, answers)
+    ids = (example.example_id for example in dataset.examples())
     rows = zip(ids, answers.as_labels(), strict=True)
-    classification_tasks.write_submission(run.folder, task, examples.name, rows)
-    if examples.is_labelled:
+    classification_tasks.write_submission(run.folder, task, dataset.name, rows)
+
+    if dataset.is_labelled:
       scores = classification_results.score(
-        answers, targets, task.metrics, examples.groups()
+        answers, targets, task.metrics, dataset.groups()
       )
-      write_scores(run, examples, scores)
+      show_scores(run, dataset, scores)
+
+
+# The program.
 
 
 def fine_tune(
   settings: ClassifierSettings,
   task: classification.ClassificationTask,
-  strategy,
+  strategy: tf.distribute.Strategy,
 ) -> classification_results.ClassificationScores | None:
-  """Trains, evaluates and predicts; returns the scores of the first set."""
+  """Trains, evaluates and predicts, as the flags ask.
+
+  Args:
+    settings: the flags, of one seed.
+    task: what `classifier_tasks.read` made of them.
+    strategy: the devices to compute on; several runs may share it.
+
+  Returns:
+    The scores of the first set evaluated; None without --do_eval.
+  """
+  # Nothing is written yet: wrong flags and missing files must cost nothing.
   data = open_data(settings, task)
+
+  # From here on the output folder is ours, and earlier runs in it agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
-    for examples in data.sets:
-      classification_data.make_features(examples, run.local_folder)
+    # Texts become ids, once: later runs read the same feature files. A row that
+    # cannot be read ends the run here, before there is a model.
+    for dataset in data.sets:
+      classification_data.make_features(dataset, run.local_folder)
+
+    # This also loads weights: those of --output_dir, or else of --model.
     run.make_model(create_model, predict)
+
+    # bert/training/loop.py repeats the update of bert/training/step.py. On the
+    # way, the scores of the first set to evaluate choose the best weights.
     if settings.do_train:
       run.train(
         make_loss(settings, data),
         lambda: evaluate(run, data.dev[0], task).metrics,
       )
+
     scores = write_evaluation(run, task) if settings.do_eval else None
     if settings.do_predict:
       write_predictions(run, task)
@@ -277,13 +397,17 @@ def fine_tune(
 
 
 def main() -> None:
+  """Runs the flags: once, or once for each of --seeds."""
   settings = fine_tuning.read_settings(ClassifierSettings)
   task = classifier_tasks.read(settings)
   runs = fine_tuning.by_seed(settings)
+
+  # TensorFlow wants its devices chosen before the first tensor is made.
   strategy = devices.make_strategy(settings)
   scores = {
     seed: fine_tune(of_seed, task, strategy) for seed, of_seed in runs.items()
   }
+
   if settings.seeds and settings.do_eval:
     metric = classifier_tasks.choose_metric(settings, task)
     print(classification_results.format_seeds(scores, metric))

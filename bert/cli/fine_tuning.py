@@ -1,9 +1,10 @@
 """A fine-tuning run, which the programs open, train and predict with.
 
+settings = fine_tuning.read_settings(ClassifierSettings)
 data = open_data(settings)  # Makes a `Data`.
 with fine_tuning.open_run(settings, data, strategy) as run:
-  for examples in data.sets:
-    make_features(examples, run.local_folder)
+  for dataset in data.sets:
+    make_features(dataset, run.local_folder)
   run.make_model(create_model, predict)
   run.train(loss, lambda: evaluate(run, data))
   write_predictions(run, data)
@@ -38,7 +39,7 @@ from bert.training import same_run, training_plan
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
-# Recorded by runs that hold out a part of their data.
+# The key in settings.json of runs that hold out a part of their data.
 _HELD_OUT = "held_out"
 
 
@@ -48,15 +49,20 @@ class Data(NamedTuple):
   # The task's frozen settings that shape the features, for `create_model` and
   # the loss; None if these do not ask for them.
   feature_settings: Any
-  metric: str  # Decides which weights are best.
-  # Later runs in the output folder must agree with this, as JSON values ...
+  metric: str  # The score that decides which weights are best.
+  # Says what the weights are. All later runs in the output folder must agree
+  # with it: it is recorded in settings.json. To this and to `answer_settings`
+  # come the flags that say so when they are declared: `typed_flags.DECISIONS`.
   model_settings: Mapping[str, Any]
-  train: Any = None  # A `feature_sets.FeatureSet`; None if not requested.
-  dev: Sequence[Any] = ()  # Training scores the first.
-  test: Sequence[Any] = ()
+  train: feature_sets.FeatureSet | Any = None  # None if nothing trains.
+  # The sets that --do_eval scores (their files are `eval...`); evaluations
+  # during training score the first of them.
+  dev: Sequence[feature_sets.FeatureSet | Any] = ()
+  # The sets that --do_predict answers (their files are `predict...`).
+  test: Sequence[feature_sets.FeatureSet | Any] = ()
   labels: Sequence[str] = ()  # In the order of the outputs; may be ().
-  # ... and predictions depend on this, besides the weights. Flags join both by
-  # what they declare to decide, see `typed_flags.DECISIONS`.
+  # Besides the weights, the answers depend on this: it is recorded in
+  # prediction.json, for predict.py and exports.
   answer_settings: Mapping[str, Any] = types.MappingProxyType({})
   # Whether export_saved_model.py takes the model: there is an answer maker of
   # its problem, see `bert.serving.answers`.
@@ -69,14 +75,15 @@ class Data(NamedTuple):
 
   @property
   def pooling(self) -> str:
-    """What the vectors are made by; "" for BERT's pooler."""
+    """How a vector is made of those of the tokens; "" for BERT's pooler."""
     return self.model_settings.get("pooling", "")
 
   @property
   def sets(self) -> list[feature_sets.FeatureSet]:
     """All sets of examples, each once."""
+    # run_squad.py may score the very set that it answers.
     sets = filter(None, [self.train, *self.dev, *self.test])
-    return list({id(examples): examples for examples in sets}.values())
+    return list({id(dataset): dataset for dataset in sets}.values())
 
 
 def read_settings(kind: type[_Settings]) -> _Settings:
@@ -95,34 +102,45 @@ def read_settings(kind: type[_Settings]) -> _Settings:
 
 def _follow_training(settings: _Settings) -> _Settings:
   """Gives flags that were not given the values that a training recorded."""
-  folder, kind = settings.output_dir, type(settings)
-  if seeds := getattr(settings, "seeds", ()):  # One training made all of them.
+  # Of several seeds any may be asked: one training made all of them.
+  folder = settings.output_dir
+  if seeds := getattr(settings, "seeds", ()):
     folder = os.path.join(folder, f"seed-{seeds[0]}")
   own = dataclasses.replace(settings, output_dir=folder)
   recorded = same_run.read_training(output_folder.trained_folder(own))
-  if output_folder.starts_elsewhere(own) and own.open_model().problem:
-    recorded["problem"] = own.open_model().problem, own.open_model().source
-  followed = {}
+
+  # A trained head of another library has no record, but shows its problem.
+  if output_folder.starts_elsewhere(own):
+    model = own.open_model()
+    if model.problem:
+      recorded["problem"] = model.problem, model.source
+
+  changed = {}
+  flags = type(settings).flags_by_name()
   for name, (value, path) in recorded.items():
-    # The vocabulary decides the casing, if the flag does not.
-    is_flag = name in kind.flags_by_name() and name != "do_lower_case"
+    # The record has more than flags. The casing is known already: it is that
+    # of the vocabulary (`model_folder.find_files`).
+    is_flag = name in flags and name != "do_lower_case"
     if not is_flag or name in settings.given:
       continue
     try:
-      value = kind.from_json(name, value)
+      value = type(settings).from_json(name, value)
     except ValueError as error:
       raise ValueError(f"{path}: {error}") from None
     if getattr(settings, name) != value:
-      followed[name] = value
-      shown = same_run.show(value)
-      print(f"--{name}={shown}, as {path} says", file=sys.stderr)
-  return dataclasses.replace(settings, **followed)
+      changed[name] = value
+      text = same_run.show(value)
+      print(f"--{name}={text}, as {path} says", file=sys.stderr)
+  return dataclasses.replace(settings, **changed)
 
 
 def read_pooling(settings: shared_flags.FineTuningSettings) -> dict[str, str]:
   """Returns the "pooling" that a trained head is on; {} for the pooler."""
   recorded = same_run.read_training(output_folder.trained_folder(settings))
-  return {name: recorded[name][0] for name in ("pooling",) if name in recorded}
+  if "pooling" not in recorded:
+    return {}
+  pooling, _ = recorded["pooling"]
+  return {"pooling": pooling}
 
 
 def by_seed(settings: _Settings) -> dict[int, _Settings]:
@@ -130,11 +148,14 @@ def by_seed(settings: _Settings) -> dict[int, _Settings]:
   given: tuple[str, ...] = getattr(settings, "seeds", ())
   if not given:
     return {settings.seed: settings}
+
+  # There are fewer numbers than words if one is repeated, or is no number.
   seeds = [int(seed) for seed in given if seed.isdecimal()]
   if len(set(seeds)) < len(given):
     raise ValueError(
       f"--seeds={','.join(given)}: expected different numbers, such as 1,2,3"
     )
+
   prefix = os.path.join(settings.output_dir, "seed-")
   return {
     seed: dataclasses.replace(settings, seed=seed, output_dir=f"{prefix}{seed}")
@@ -145,7 +166,10 @@ def by_seed(settings: _Settings) -> dict[int, _Settings]:
 def describe_run(
   settings: shared_flags.FineTuningSettings, data: Data
 ) -> same_run.RunRecord:
-  """Returns what later runs in the output folder are compared with."""
+  """Returns what later runs in the output folder are compared with.
+
+  CONTRIBUTING.md says, for a new flag, which of these records it belongs to.
+  """
   answers = {**settings.deciding("answers"), **data.answer_settings}
   model = {
     **settings.deciding("model"),
@@ -158,10 +182,13 @@ def describe_run(
   flags = settings.flags_by_name()
   if not data.train:
     return same_run.RunRecord(model, answers, flags=flags)
+
+  # A training that resumes must have had the same data and teacher.
   training = settings.deciding("training")
   training["training_features"] = data.train.key
   training["training_data"] = data.train.parts
   training["teacher"] = teaching.find_teacher(settings, data)
+
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
     training |= answers
@@ -177,10 +204,13 @@ class Run(training_run.TrainingRun):
 
   settings: shared_flags.FineTuningSettings
   record: same_run.RunRecord
-  local_folder: str  # This worker's alone; for feature files.
+  # A folder that only this worker uses, for feature files.
+  local_folder: str
+  # Set by `make_model`.
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
   forward: training_plan.Forward = training_plan.DEFAULT_FORWARD
-  score: str = ""  # For the summary: "eval_f1 0.9", of several the best one.
+  # The score that the summary shows, such as "eval_f1 0.9".
+  score: str = ""
 
   @property
   def threshold_folders(self) -> list[str]:
@@ -199,50 +229,70 @@ class Run(training_run.TrainingRun):
   ) -> None:
     """Makes the model, loads its weights, and records the run in its folder.
 
-    Call it when all data has been read and checked, and features are made.
-    `create_model` takes config, data and a Keras dtype policy.
+    Call it when all data has been read and checked, and features are made: from
+    here on the folder says which model it holds.
+
+    Args:
+      create_model: takes the config, this run's `Data` and a Keras dtype
+        policy; returns the model with random weights.
+      predict: makes the predictions of a batch, see `training_plan.Predict`.
+      forward: calls the model on a batch; by default `heads.forward`.
     """
     settings, data = self.settings, self.data
-    self.create_model, self.forward = create_model, forward
+    self.create_model = create_model
+    self.forward = forward
     self.use_model(
       lambda: create_model(self.config, data, settings.compute_dtype),
       predict,
       forward,
     )
+
+    # A training that resumes loads them again, with moments (training/loop.py).
     self.step = output_folder.load_weights_of_run(settings, self.model)
+
     if self.is_chief:
       self.write_model_files(settings.vocab_file, data.labels)
       trained = output_folder.trained_folder(settings)
       same_run.write(self.folder, trained, self.record, data.sets)
-      for examples in data.test:  # The scores are of earlier predictions.
-        name = f"predict{examples.suffix}_metrics.json"
+      # Scores in the folder are of earlier predictions.
+      for dataset in data.test:
+        name = f"predict{dataset.suffix}_metrics.json"
         files.remove(os.path.join(self.folder, name))
 
   def parser(
-    self, data: feature_sets.FeatureSet
+    self, dataset: feature_sets.FeatureSet
   ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the function from serialized rows, string [B], to features."""
-    return data.make_parser(
+    return dataset.make_parser(
       self.config, devices.uses_fixed_shapes(self.settings)
     )
 
   def batch_order(
-    self, data: feature_sets.FeatureSet, batch_size: int
+    self, dataset: feature_sets.FeatureSet, batch_size: int
   ) -> list[np.ndarray]:
     """Returns the batches to predict; see `batch_order.make_batches`."""
     return batch_order.make_batches(
-      data.features.lengths,
+      dataset.features.lengths,
       batch_size,
       self.settings.max_seq_length,
       devices.uses_fixed_shapes(self.settings),
     )
 
   def predict(
-    self, data: feature_sets.FeatureSet, batch_size: int
+    self, dataset: feature_sets.FeatureSet, batch_size: int
   ) -> dict[str, np.ndarray]:
-    """Returns the predictions for the rows of a set, in order."""
-    order = self.batch_order(data, batch_size)
-    return data.features.predict(self.predictor, order, self.parser(data))
+    """Returns the predictions for the rows of a set, in order.
+
+    Args:
+      dataset: a set whose features are made.
+      batch_size: the rows of --max_seq_length in a batch; of shorter ones more.
+
+    Returns:
+      The outputs of `predict` by name, [rows, ...]; the same on every worker.
+    """
+    order = self.batch_order(dataset, batch_size)
+    parser = self.parser(dataset)
+    return dataset.features.predict(self.predictor, order, parser)
 
   def train(
     self,
@@ -251,15 +301,24 @@ class Run(training_run.TrainingRun):
     before_save: Callable[[], None] | None = None,
     make_passes: Callable[..., Any] | None = None,
   ) -> None:
-    """Trains or resumes, see `training_run.train`; `evaluate` scores.
+    """Trains or resumes; ends with the best weights, if there are evaluations.
 
-    `before_save` and `make_passes`: see `training_plan`.
+    Args:
+      loss: see `training_plan.Loss`.
+      evaluate: scores the weights of the moment; called during training alone.
+      before_save: sets weights that no update changes; see `TrainingPlan`.
+      make_passes: for a loss that compares the rows of a batch with each other;
+        see `TrainingTask`.
     """
+    # Rows, not examples: a long text may be several rows.
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
     plan = make_plan(self.settings, steps_per_epoch)
     plan = dataclasses.replace(plan, before_save=before_save)
     task = self.make_task(loss, plan, steps_per_epoch)
+
+    # The loop can train several tasks in turns, which their names tell apart
+    # (run_multitask.py). A single one has no name.
     self.step, self.score = training_run.train(
       self.settings,
       self.strategy,
@@ -276,9 +335,20 @@ class Run(training_run.TrainingRun):
     steps_per_epoch: float,
     source: Any = None,
   ) -> training_plan.TrainingTask:
-    """Makes the optimizer, and the input unless `source` is one."""
-    settings, num_steps = self.settings, plan.num_train_steps
+    """Makes what the loop trains: the model with its optimizer and input.
+
+    Args:
+      loss: the task's; the teacher of --teacher is added to it here.
+      plan: how long to train.
+      steps_per_epoch: --freeze_layers=gradual thaws a layer after so many.
+      source: a `training_input.TrainingInput`; None makes that of `data.train`.
+    """
+    settings = self.settings
+    num_steps = plan.num_train_steps
     frozen = settings.freeze_layers
+
+    # The moments of the optimizer are variables: they are made where those of
+    # the model were, a copy on each device.
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
         self.model.trainable_variables,
@@ -290,6 +360,8 @@ class Run(training_run.TrainingRun):
         steps_per_epoch,
         settings.bias_correction,
       )
+
+    # A `source` of records that are read, not made, has no rows to teach.
     if source is None:
       if settings.teacher:
         loss = teaching.teach(self, loss)
@@ -309,8 +381,14 @@ class Run(training_run.TrainingRun):
   ) -> None:
     """Prints scores and writes them to eval_results.txt, as the original.
 
-    `written` are the scores to write, None for all; `original_loss` is the mean
-    of the batches' losses. The summary shows the scores of the first call.
+    The summary shows the scores of the first call.
+
+    Args:
+      scores: by name, without "eval_" before it.
+      suffix: of the file's name, if there are several sets.
+      written: the scores to write; None for all.
+      original_loss: the mean of the batches' losses, written as `loss`; None
+        writes none.
     """
     results = name_for_evaluation(scores if written is None else written)
     if original_loss is not None:
@@ -321,20 +399,31 @@ class Run(training_run.TrainingRun):
   def set_summary_score(self, scores: Mapping[str, float]) -> None:
     """Keeps scores for the summary and the report, unless they have some."""
     metric = self.data.metric
+    # After a training with evaluations it is the best score, in words.
     self.score = self.score or f"eval_{metric} {scores[metric]:.4g}"
     self.first_scores = self.first_scores or {metric: scores[metric], **scores}
 
   def report_on(
-    self, data: feature_sets.FeatureSet, describe: Any, *values: Any
+    self,
+    dataset: feature_sets.FeatureSet,
+    describe: Callable[..., str],
+    *values: Any,
   ) -> None:
-    """Adds a section to report.html: `describe(examples, *values)`, in HTML."""
-    title = {"predict": "Prediction"}.get(data.kind, "Evaluation")
-    title = " of ".join(filter(None, [title, data.name]))
-    self.add_section(title, lambda: describe(data.examples(), *values))
+    """Adds a section on a set to report.html.
+
+    Args:
+      dataset: gives the title, and the examples.
+      describe: takes an iterator of the examples, and `values`; returns HTML.
+      *values: such as the scores.
+    """
+    title = "Prediction" if dataset.kind == "predict" else "Evaluation"
+    if dataset.name:
+      title += f" of {dataset.name}"
+    self.add_section(title, lambda: describe(dataset.examples(), *values))
 
 
 def _warn_of_share(trained: str) -> None:
-  """Says if a training did not hold out what is evaluated."""
+  """Warns if the evaluated examples may have been trained on."""
   if _HELD_OUT not in same_run.read_training(trained):
     print(
       "note: --eval_share: the weights may have been trained on these "
@@ -353,18 +442,30 @@ def open_run(
 
   Nothing is written to the folder of another model or run. At the end it waits
   for the other workers, which need this one until then, and prints a summary.
-  Several runs may share the strategy.
+
+  Args:
+    settings: the flags of a single run.
+    data: what the run reads; its feature files need not exist yet.
+    strategy: the devices; several runs may share it.
+
+  Yields:
+    The run, which has no model yet: `Run.make_model` makes it.
   """
   config = model_folder.read_checked_config(settings)
   _check_segments(config, data)
   folder = settings.output_dir
-  start, before = time.monotonic(), run_report.list_files(folder)
+
+  # For the summary, which names the files that this run wrote.
+  start = time.monotonic()
+  files_before = run_report.list_files(folder)
   with (
     output_folder.claim(settings, config, strategy),
     output_folder.local_folder(folder, strategy) as local_folder,
   ):
     output_folder.check_evaluations(settings)
     record = describe_run(settings, data)
+
+    # Each worker has read flags and files by itself: all must be the same.
     same_run.compare_workers(
       strategy,
       {
@@ -373,15 +474,18 @@ def open_run(
         "metric": data.metric,
         "labels": list(data.labels),
         "training data": data.train and data.train.key,
-        "evaluation data": [examples.key for examples in data.dev],
-        "prediction data": [examples.key for examples in data.test],
+        "evaluation data": [dataset.key for dataset in data.dev],
+        "prediction data": [dataset.key for dataset in data.test],
         **record.model,
       },
     )
+
+    # Earlier runs: those in this folder, and the training of the weights.
     trained = output_folder.trained_folder(settings)
     same_run.check(folder, trained, record)
     if _HELD_OUT in record.model and not data.train:
       _warn_of_share(trained)
+
     run = Run(
       settings=settings,
       data=data,
@@ -391,13 +495,18 @@ def open_run(
       local_folder=local_folder,
     )
     yield run
+
+    # An error in the program's work is raised by `yield`: no summary then.
     same_run.wait_for_all(strategy)
     if run.is_chief:
       run.write_report(start, data.problem.replace("_", " "), run.score)
-      run_report.summarize(folder, start, before, run.score, data.has_export)
+      run_report.summarize(
+        folder, start, files_before, run.score, data.has_export
+      )
 
 
 def _check_segments(config, data: Data) -> None:
+  """Refuses pairs of texts for a model that cannot tell the two apart."""
   takes_pairs = data.answer_settings.get("has_text_pair") or (
     data.problem in ("question_answering", "multiple_choice")
   )
@@ -409,14 +518,20 @@ def _check_segments(config, data: Data) -> None:
 
 
 def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
-  """Renames scores as the original names those of evaluations."""
+  """Puts "eval_" before the names of scores, as the original's files have it.
+
+  In this project's code scores have their plain names, such as "accuracy".
+  """
   return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def make_plan(
   settings: shared_flags.FineTuningSettings, steps_per_epoch: float
 ) -> training_plan.TrainingPlan:
-  """Makes the plan of --num_train_epochs, which must be a batch at least."""
+  """Makes the plan of --num_train_epochs.
+
+  A ValueError says that these are less than one batch, or far too many steps.
+  """
   # As in the original: truncated, operations in this order.
   num_train_steps = int(steps_per_epoch * settings.num_train_epochs)
   if not num_train_steps:
@@ -431,6 +546,8 @@ def make_plan(
       f"--num_train_epochs={settings.num_train_epochs}: {num_train_steps:,} "
       f"steps; expected at most {shared_flags.MOST_STEPS:,}"
     )
+
+  # Epochs need not be whole steps: the plan takes fractions.
   eval_every_steps: float = settings.eval_every_steps
   if settings.eval_every_epochs:
     eval_every_steps = max(1.0, steps_per_epoch * settings.eval_every_epochs)
