@@ -464,21 +464,7 @@ def open_run(
   ):
     output_folder.check_evaluations(settings)
     record = describe_run(settings, data)
-
-    # Each worker has read flags and files by itself: all must be the same.
-    same_run.compare_workers(
-      strategy,
-      {
-        **settings.flags_of_workers(),
-        "--bert_config_file": config,
-        "metric": data.metric,
-        "labels": list(data.labels),
-        "training data": data.train and data.train.key,
-        "evaluation data": [dataset.key for dataset in data.dev],
-        "prediction data": [dataset.key for dataset in data.test],
-        **record.model,
-      },
-    )
+    _compare_workers(strategy, settings, data, config, record)
 
     # Earlier runs: those in this folder, and the training of the weights.
     trained = output_folder.trained_folder(settings)
@@ -503,6 +489,26 @@ def open_run(
       run_report.summarize(
         folder, start, files_before, run.score, data.has_export
       )
+
+
+def _compare_workers(strategy, settings, data, config, record) -> None:
+  """Raises a ValueError on all workers if one of them has other flags or data.
+
+  Each has read its own command line and its own copies of the files.
+  """
+  same_run.compare_workers(
+    strategy,
+    {
+      **settings.flags_of_workers(),
+      "--bert_config_file": config,
+      "metric": data.metric,
+      "labels": list(data.labels),
+      "training data": data.train and data.train.key,
+      "evaluation data": [dataset.key for dataset in data.dev],
+      "prediction data": [dataset.key for dataset in data.test],
+      **record.model,
+    },
+  )
 
 
 def _check_segments(config, data: Data) -> None:
