@@ -102,7 +102,7 @@ def read_settings(kind: type[_Settings]) -> _Settings:
 
 def _follow_training(settings: _Settings) -> _Settings:
   """Gives flags that were not given the values that a training recorded."""
-  # Of several seeds any may be asked: one training made all of them.
+  # One training made the folders of all seeds: the first one will do.
   folder = settings.output_dir
   if seeds := getattr(settings, "seeds", ()):
     folder = os.path.join(folder, f"seed-{seeds[0]}")
