@@ -1,18 +1,25 @@
 """WordPiece tokenization, equal to the original BERT's on every string.
 
-Text becomes words (`BasicTokenizer`), words become pieces of the vocabulary
-(`WordpieceTokenizer`); `FullTokenizer` does both. Its `encode` takes the fast
-path at the end of this file. Only Python's own library is used.
+Text becomes words (`BasicTokenizer`), and words become pieces of the vocabulary
+(`WordpieceTokenizer`). `FullTokenizer` does both:
+
+  tokenize               text -> tokens, by the plain algorithm
+  encode                 text -> ids, by the fast path at the end of this file
+  tokenize_with_offsets  text -> tokens and their places in the text
+
+`encode` makes all records and all inputs of models. The plain algorithm defines
+its result; tests compare the two on every kind of string. The file imports only
+Python's own library, so that it can be copied alone.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-import itertools
 import re
 from typing import Any, NamedTuple
 import unicodedata
 
-# Blocks of Chinese characters, each of which becomes a word. Hangul, Hiragana
-# and Katakana are written with spaces or in runs and are left alone.
+# Blocks of Chinese characters (CJK ideographs), each of which becomes a word.
+# As in the original, Hangul, Hiragana and Katakana are no part of them: those
+# scripts are split into words at spaces and punctuation like all others.
 CJK_RANGES = (
   (0x3400, 0x4DBF),
   (0x4E00, 0x9FFF),
@@ -23,20 +30,20 @@ CJK_RANGES = (
   (0x2B820, 0x2CEAF),
   (0x2F800, 0x2FA1F),
 )
+# A run of letters and digits, or one mark: the words of printable ASCII.
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
+# Google's names of its released models say which casing they were trained on.
 _RELEASED_MODEL = re.compile(
   r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
   r"_L-\d+_H-\d+_A-\d+)(?:/bert_model\.ckpt|/?$)"
 )
 
-_chain = itertools.chain.from_iterable
-
 
 def convert_to_unicode(text: str | bytes) -> str:
-  """Decodes UTF-8 and drops invalid bytes; returns text unchanged.
+  r"""Decodes UTF-8 and drops invalid bytes; returns text unchanged.
 
-  >>> convert_to_unicode(b"caf\\xc3\\xa9\\xff")
-  'caf\xe9'
+  >>> convert_to_unicode(b"caf\xc3\xa9\xff")
+  'café'
   """
   if isinstance(text, str):
     return text
@@ -47,17 +54,27 @@ def convert_to_unicode(text: str | bytes) -> str:
   )
 
 
-printable_text = convert_to_unicode  # The original's; Python 2 had two kinds.
+# In Python 2 the original printed another kind of string than it tokenized. The
+# name stays for code that was written for the original.
+printable_text = convert_to_unicode
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
-  """Reads a vocabulary: one token per line; the line number is its id.
+  r"""Reads a vocabulary: one token per line; the line number is its id.
 
-  Only `\\n` ends a line: U+2028 and the like are tokens of the Chinese
-  vocabulary, which stripping, as in the original, makes empty strings. A
-  ValueError says that the file is empty or not UTF-8.
+  Only `\n` ends a line, since U+2028 and a few other separators are tokens of
+  the Chinese vocabulary. As in the original, each line is stripped, which turns
+  these tokens into the empty string. Of equal tokens, the last one counts.
+
+  Returns:
+    The id of each token, from 0.
+
+  Raises:
+    ValueError: the file is empty or not UTF-8.
   """
   content = _read_bytes(vocab_file)
+
+  # A byte-order mark, which editors on Windows write, is no part of a token.
   try:
     lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
   except UnicodeDecodeError as error:
@@ -67,8 +84,10 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
       f"{vocab_file}:{line}: not UTF-8: {around!r}; convert it, of Latin-1 by "
       "iconv -f latin1 -t utf8"
     ) from None
+
+  # The last newline ends the last line; nothing follows it.
   if not lines[-1]:
-    del lines[-1]  # The last newline ends the last line.
+    del lines[-1]
   vocab = {line.strip(): index for index, line in enumerate(lines)}
   if not any(vocab):
     raise ValueError(f"{vocab_file}: empty; expected one token a line")
@@ -96,6 +115,7 @@ def convert_by_vocab(
   >>> convert_by_vocab({"a": 0, "##b": 1}, ["##b", "a"])
   [1, 0]
   """
+  # The original's name. One function serves both directions.
   try:
     return [vocab[item] for item in items]
   except KeyError as error:
@@ -119,12 +139,18 @@ def convert_ids_to_tokens(
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-  """Splits at runs of whitespace, U+2028 among it."""
+  """Splits at runs of all that Unicode calls whitespace, such as U+2028."""
   return text.split()
 
 
+# The plain algorithm. `str.translate` looks each character up in a table and
+# accepts a dict, so whole texts are cleaned, split and stripped of accents
+# without a loop in Python. Unicode has 1.1 million characters, of which a text
+# needs few: the tables below fill themselves as characters are met.
+
+
 class _Table(dict):
-  """Maps keys; computes the value of each on first use."""
+  """A dict that computes a missing value, and keeps it."""
 
   def __init__(self, compute: Callable[[Any], Any]):
     super().__init__()
@@ -136,16 +162,22 @@ class _Table(dict):
 
 
 def _is_punctuation(char: str) -> bool:
-  # All of ASCII's symbols count: $, +, <, =, >, ^, `, | and ~ too, which
-  # Unicode does not call punctuation.
+  # As in the original, all symbols of ASCII are punctuation. Unicode has other
+  # categories for nine of them: $ + < = > ^ ` | ~
   if char.isascii():
     return char.isprintable() and not char.isalnum() and char != " "
   return unicodedata.category(char).startswith("P")
 
 
 def _clean(code_point: int) -> str:
+  """Returns what a character becomes: itself, a space or nothing.
+
+  Chinese characters get spaces around them.
+  """
   char = chr(code_point)
   category = unicodedata.category(char)
+
+  # Tab, newline and return are controls (Cc) for Unicode, spaces for BERT.
   if char in "\t\n\r" or category == "Zs":
     return " "
   if char in "\0\ufffd" or category in ("Cc", "Cf"):
@@ -154,41 +186,56 @@ def _clean(code_point: int) -> str:
   return f" {char} " if is_cjk else char
 
 
-def _space_punctuation(code_point: int) -> str:
+def _set_apart(code_point: int) -> str:
+  """Puts spaces around a character that is punctuation."""
   char = chr(code_point)
   return f" {char} " if _is_punctuation(char) else char
 
 
-# Two controls that `_clean` deletes, so that no text has them afterwards.
-_MARK = "\0"  # Stands before a mark whose place among others is to be found.
-_STARTER = "\1"  # Stands for a stripped accent that marks do not pass.
+# While accents are stripped, two control characters carry notes. `_clean` has
+# deleted these controls from the text before, so they cannot be confused.
+#
+# A combining mark that stays, with its note before it: Unicode's order of the
+# marks of a letter is still to be restored.
+_MARK = "\0"
+# A stripped accent of combining class 0. Marks on its two sides are not sorted
+# together, so its place must be kept until all marks are in order.
+_STARTER = "\1"
 _MARK_RUNS = re.compile(f"(?:{_MARK}.)+", re.DOTALL)
 
 
 def _decompose(code_point: int) -> str:
-  """Decomposes a character, strips its accents and spaces its punctuation."""
-  made = ""
+  """Decomposes a character, strips its accents, sets punctuation apart."""
+  result = ""
   for char in unicodedata.normalize("NFD", chr(code_point)):
     is_mark = unicodedata.combining(char) > 0
-    if unicodedata.category(char) == "Mn":
-      made += "" if is_mark else _STARTER
+    is_accent = unicodedata.category(char) == "Mn"
+
+    if is_accent:
+      result += "" if is_mark else _STARTER
+    elif is_mark:
+      result += _MARK + char
     else:
-      made += _MARK + char if is_mark else _space_punctuation(ord(char))
-  return made
+      result += _set_apart(ord(char))
+  return result
 
 
 def _order_marks(run: re.Match[str]) -> str:
+  """Sorts a run of marks by combining class, as NFD does; drops the notes."""
+  # Every second character is a note. Python's sort keeps the order of marks of
+  # one class, as Unicode demands.
   return "".join(sorted(run[0][1::2], key=unicodedata.combining))
 
 
 def _strip_accents(text: str) -> str:
-  """Decomposes a text (NFD), strips accents (Mn) and spaces punctuation.
+  """Decomposes a text (NFD), strips accents (Mn), sets punctuation apart.
 
-  `unicodedata.normalize` sorts a run of combining marks by insertion: a run of
-  a million takes an hour. So each character is decomposed alone. The marks of a
-  run, which may be in another order then, are nearly all accents, which are
-  stripped; the few kinds that stay (of music, Hangul tones, viramas) are sorted
-  here.
+  This equals `unicodedata.normalize` of the whole text, which would be simpler.
+  But that function sorts a run of combining marks by insertion, and a text of a
+  million marks would stop the program for an hour. Therefore each character is
+  decomposed alone, and marks of neighbours are put into Unicode's order here.
+  Few marks are left to sort, because nearly all of them are accents: signs of
+  music, tones of Hangul and viramas stay.
   """
   text = text.translate(_DECOMPOSED)
   if _MARK in text:
@@ -197,17 +244,17 @@ def _strip_accents(text: str) -> str:
 
 
 _CLEAN = _Table(_clean)
-_SPACED_PUNCTUATION = _Table(_space_punctuation)
+_PUNCTUATION_APART = _Table(_set_apart)
 _DECOMPOSED = _Table(_decompose)
 
 
 class BasicTokenizer:
-  """Splits text into words at whitespace, punctuation and Chinese characters.
+  r"""Splits text into words at whitespace, punctuation and Chinese characters.
 
   >>> BasicTokenizer().tokenize("Caf\xe9 (20%), \u4e2d\u6587!")
-  ['cafe', '(', '20', '%', ')', ',', '\u4e2d', '\u6587', '!']
+  ['cafe', '(', '20', '%', ')', ',', '中', '文', '!']
   >>> BasicTokenizer(do_lower_case=False).tokenize("Caf\xe9")
-  ['Caf\xe9']
+  ['Café']
   >>> BasicTokenizer(never_split=["[MASK]"]).tokenize("A [MASK].")
   ['a', '[MASK]', '.']
   """
@@ -215,57 +262,90 @@ class BasicTokenizer:
   def __init__(
     self, do_lower_case: bool = True, never_split: Iterable[str] = ()
   ):
+    """Makes a splitter.
+
+    Args:
+      do_lower_case: whether to lower-case and to strip accents.
+      never_split: strings that stay as they are wherever the text holds them.
+    """
     self.do_lower_case = do_lower_case
+
+    # The first alternative that matches wins, so the longest one stands first.
     longest_first = sorted(set(never_split) - {""}, key=lambda s: (-len(s), s))
-    self._kept = None
+    self._never_split = None
     if longest_first:
-      self._kept = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+      alternatives = "|".join(map(re.escape, longest_first))
+      self._never_split = re.compile(f"({alternatives})")
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into words."""
     words = []
-    for index, part in enumerate(self.split_kept(convert_to_unicode(text))):
-      words += [part] if index % 2 else self._split(part)
+    parts = self.split_at_never_split(convert_to_unicode(text))
+    for index, part in enumerate(parts):
+      if index % 2:
+        words.append(part)
+      else:
+        words += self._split(part)
     return words
 
   def sources(self, text: str) -> list[tuple[int, int]]:
-    """Returns the start and end in a text of each character of its words.
+    """Returns the place in a text that each character of its words is made of.
 
-    A character becomes as many alone as in its word: neighbours change the form
-    of a sigma and the order of marks only.
+    Each character is split alone, to count what it becomes. The count is the
+    same within the text: neighbours only change the form of a sigma and the
+    order of marks.
+
+    Returns:
+      For each character of the words of `tokenize(text)`, joined: the start and
+      the end of its source, which is `text[start:end]`.
     """
     sources: list[tuple[int, int]] = []
     position = 0
-    for index, part in enumerate(self.split_kept(text)):
+    for index, part in enumerate(self.split_at_never_split(text)):
       is_in_word = False
       for place, char in enumerate(part, position):
+        # How many characters of words this one becomes: often 1; 0 if it is a
+        # space, an accent or a deleted control; a Hangul syllable becomes 3.
         cleaned = _CLEAN[ord(char)]
-        made = 1 if index % 2 else len("".join(self._split(char)))
-        sources += [(place, place + 1)] * made
-        if cleaned.strip() and not made and is_in_word:  # A stripped accent.
+        count = 1 if index % 2 else len("".join(self._split(char)))
+        sources += [(place, place + 1)] * count
+
+        # A stripped accent belongs to the letter before it, whose source then
+        # ends one character later: both characters of "e" + U+0301 make the e.
+        if cleaned.strip() and not count and is_in_word:
           sources[-1] = (sources[-1][0], place + 1)
-        if cleaned:  # A deleted character ends no word.
-          is_in_word = (is_in_word or made > 0) and not cleaned[-1].isspace()
+
+        # A deleted character ends no word: the accent after it still counts.
+        if cleaned:
+          is_in_word = (is_in_word or count > 0) and not cleaned[-1].isspace()
       position += len(part)
     return sources
 
-  def split_kept(self, text: str) -> list[str]:
-    """Returns text between kept tokens, and at odd places these tokens."""
-    return self._kept.split(text) if self._kept else [text]
+  def split_at_never_split(self, text: str) -> list[str]:
+    """Returns the parts of a text; those at odd places are of `never_split`."""
+    return self._never_split.split(text) if self._never_split else [text]
 
   def _split(self, text: str) -> list[str]:
-    if text.isascii() and text.isprintable():  # The same words, sooner.
+    """Splits text in which nothing has to stay whole."""
+    # Nothing of printable ASCII is deleted, Chinese or an accent: one regular
+    # expression finds the same words sooner.
+    if text.isascii() and text.isprintable():
       return _ASCII_WORDS.findall(text.lower() if self.do_lower_case else text)
+
     text = text.translate(_CLEAN)
     if not self.do_lower_case:
-      return text.translate(_SPACED_PUNCTUATION).split()
-    # The original lower-cases and decomposes word by word. Final sigma and
-    # combining marks never depend on text across whitespace, so once will do.
+      return text.translate(_PUNCTUATION_APART).split()
+
+    # The original lower-cases and decomposes word by word. The result is the
+    # same: neither final sigma nor the order of marks depends on text across
+    # whitespace.
     return _strip_accents(text.lower()).split()
 
 
 class WordpieceTokenizer:
   """Splits words into the longest pieces of the vocabulary, from the left.
+
+  A piece that does not begin its word is written with "##" before it.
 
   >>> vocab = {"[UNK]": 0, "un": 1, "##aff": 2, "##able": 3}
   >>> WordpieceTokenizer(vocab).tokenize("unaffable unhappy")
@@ -278,6 +358,13 @@ class WordpieceTokenizer:
     unk_token: str = "[UNK]",
     max_input_chars_per_word: int = 200,
   ):
+    """Makes a splitter of words.
+
+    Args:
+      vocab: its keys are the tokens.
+      unk_token: stands for a word that the tokens cannot make.
+      max_input_chars_per_word: a longer word is unknown.
+    """
     self.vocab = vocab
     self.unk_token = unk_token
     self.max_input_chars_per_word = max_input_chars_per_word
@@ -285,8 +372,10 @@ class WordpieceTokenizer:
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits words, separated by whitespace, into tokens."""
-    words = whitespace_tokenize(convert_to_unicode(text))
-    return list(_chain(map(self.split_word, words)))
+    tokens = []
+    for word in whitespace_tokenize(convert_to_unicode(text)):
+      tokens += self.split_word(word)
+    return tokens
 
   def split_word(self, word: str) -> list[str]:
     """Splits one word; if any part is not a token, the word is unknown."""
@@ -294,7 +383,11 @@ class WordpieceTokenizer:
       return [self.unk_token]
     if word in self.vocab:
       return [word]
-    pieces, start = [], 0
+
+    # Greedy: the longest token that the rest of the word begins with, then the
+    # same for the rest after it. No token is longer than `_longest`.
+    pieces = []
+    start = 0
     while start < len(word):
       prefix = "##" if start else ""
       for end in range(min(len(word), start + self._longest), start, -1):
@@ -319,12 +412,22 @@ class SourceToken(NamedTuple):
 class FullTokenizer:
   """Turns text into tokens and ids of a vocabulary file, one token per line.
 
-  Lower-casing, which also strips accents, is a property of the model. Tokens of
-  `never_split`, such as "[MASK]", are kept whole wherever the text holds them.
-  A ValueError says that the file is invalid, or lacks one of them.
+  The tokenizers of all other kinds of vocabulary are subclasses
+  (`bert/vocabularies`, `bert/contrib`). They override `_read`. A vocabulary
+  that does not split words into pieces returns None there as the splitter of
+  words, and overrides `tokenize`, `encode` and `tokenize_with_offsets`, too.
+
+  Attributes:
+    vocab: the id of each token.
+    inv_vocab: the token of each id.
+    basic_tokenizer: splits text into words.
+    wordpiece_tokenizer: splits words into tokens.
+    never_split: tokens that stay whole wherever the text holds them.
   """
 
-  shows_continuations = True  # Whether `continues_word` knows the answer.
+  # Whether `continues_word` can answer: GPT-1's tokens show where a word ends,
+  # not where it begins. Whole-word masks need the answer.
+  shows_continuations = True
 
   def __init__(
     self,
@@ -332,20 +435,33 @@ class FullTokenizer:
     do_lower_case: bool = True,
     never_split: Iterable[str] = (),
   ):
-    never_split = frozenset(never_split)  # It may be an iterator.
+    """Reads the vocabulary.
+
+    Args:
+      vocab_file: the path of a file with one token per line.
+      do_lower_case: whether to lower-case, which also strips accents. It must
+        be as it was when the model was trained.
+      never_split: tokens of the vocabulary, such as "[MASK]", that stay whole
+        wherever the text holds them.
+
+    Raises:
+      ValueError: the file is invalid, or lacks [UNK] or one of `never_split`.
+    """
+    never_split = frozenset(never_split)  # An iterator can be read only once.
     self.vocab, self.wordpiece_tokenizer = self._read(vocab_file)
     for token in ("[UNK]", *sorted(never_split)):
       if token not in self.vocab:
         raise ValueError(
           f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens"
         )
+
     self.inv_vocab = {index: token for token, index in self.vocab.items()}
     self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
     self.never_split = never_split
     self._encoder = _Encoder(self)
 
   def _read(self, vocab_file: str):
-    """Returns the vocabulary and the splitter of words."""
+    """Returns the vocabulary and the splitter of words; subclasses override."""
     vocab = load_vocab(vocab_file)
     return vocab, WordpieceTokenizer(vocab)
 
@@ -360,30 +476,41 @@ class FullTokenizer:
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """Splits text into tokens of the vocabulary."""
-    words = self.basic_tokenizer.tokenize(text)
-    return list(_chain(map(self.split_word, words)))
+    tokens = []
+    for word in self.basic_tokenizer.tokenize(text):
+      tokens += self.split_word(word)
+    return tokens
 
   def tokenize_with_offsets(self, text: str) -> list[SourceToken]:
     """Splits text into tokens and returns their places in it.
 
     Tokens made from one character (letters of a Hangul syllable, say) share it.
     """
-    tokens, sources = [], self.basic_tokenizer.sources(text)
-    first = 0
+    sources = self.basic_tokenizer.sources(text)
+    tokens = []
+    word_start = 0  # Counted in characters of all words, as `sources` is.
     for word in self.basic_tokenizer.tokenize(text):
       end = 0
       for token in self.split_word(word):
+        # The token is word[start:end]; "##" is no part of the word, and [UNK]
+        # stands for the whole of it.
         start = end
-        end += len(token) - (2 if start else 0)  # "##" has no source.
+        end += len(token) - (2 if start else 0)
         if token == self.wordpiece_tokenizer.unk_token:
           end = len(word)
-        of_token = sources[first + start : first + end]
-        tokens.append(SourceToken(token, of_token[0][0], of_token[-1][1]))
-      first += len(word)
+
+        token_sources = sources[word_start + start : word_start + end]
+        first = token_sources[0][0]
+        last = token_sources[-1][1]
+        tokens.append(SourceToken(token, first, last))
+      word_start += len(word)
     return tokens
 
   def encode(self, text: str | bytes) -> list[int]:
-    """Returns convert_tokens_to_ids(tokenize(text)), faster."""
+    """Returns convert_tokens_to_ids(tokenize(text)), but faster.
+
+    Records, features of tasks and answers of models all come from here.
+    """
     return self._encoder.encode(convert_to_unicode(text))
 
   def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
@@ -396,6 +523,8 @@ class FullTokenizer:
 
   def split_word(self, word: str) -> list[str]:
     """Splits a word into tokens."""
+    # A word of `never_split` is a token already, also if it came out of a text
+    # by chance: it must not be lower-cased or cut into pieces.
     if word in self.never_split:
       return [word]
     return self.wordpiece_tokenizer.split_word(word)
@@ -404,7 +533,11 @@ class FullTokenizer:
 def validate_case_matches_checkpoint(
   do_lower_case: bool, init_checkpoint: str | None
 ) -> None:
-  """Raises a ValueError if a released model's folder shows another casing."""
+  """Raises a ValueError if a released model's folder shows another casing.
+
+  No file of Google's checkpoints says how their text was cased; only the names
+  of the folders do. A folder with any other name passes.
+  """
   match = _RELEASED_MODEL.match(init_checkpoint or "")
   if not match:
     return
@@ -417,15 +550,21 @@ def validate_case_matches_checkpoint(
     )
 
 
-# The fast path. A cache is emptied at this many entries, tens of megabytes:
-# a huge corpus has endless words, and frequent ones are soon back. Long strings
-# (a Chinese clause has no spaces) rarely return and are not kept.
+# The fast path. Text repeats itself: it is cut at spaces into chunks ("word,"),
+# and the ids of each chunk are remembered.
+
+# A cache is emptied when it has this many entries (tens of megabytes), because
+# a large corpus has endless words; the frequent ones are soon back.
 CACHE_ENTRIES = 1 << 17
+# Longer strings are not kept. They rarely return: a Chinese clause, for one,
+# has no spaces and is a single chunk.
 CACHE_KEY_LENGTH = 20
-# str.split() separates words at these controls; the original deletes them.
+# str.split() splits at these control characters. The original deletes them
+# first, so that they join the letters around them to one word.
 _DELETED_SEPARATORS = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
-# Characters that are always a word with one id: Chinese ones and their usual
-# punctuation. The list need not have all punctuation.
+# Characters that always are a word by themselves: Chinese ones and their usual
+# punctuation. A character that is not in this list takes the slower way to the
+# same ids.
 _LONE = "".join(f"{chr(a)}-{chr(b)}" for a, b in CJK_RANGES) + (
   "\u2014\u2018\u2019\u201c\u201d\u2026\u3001\u3002\u3008-\u3011"
   "\uff01\uff08\uff09\uff0c\uff0e\uff0f\uff1a\uff1b\uff1f"
@@ -434,7 +573,7 @@ _LONE_RUNS = re.compile(f"([{_LONE}]+)|([^{_LONE}]+)")
 
 
 class _Cache(_Table):
-  """A bounded table of strings."""
+  """A table of strings, which never grows beyond `CACHE_ENTRIES`."""
 
   def __missing__(self, key: str) -> Any:
     value = self._compute(key)
@@ -446,46 +585,63 @@ class _Cache(_Table):
 
 
 class _Encoder:
-  """Makes the ids of a text by caches of its strings."""
+  """Makes the ids of a text from caches of its chunks and words."""
 
   def __init__(self, tokenizer: FullTokenizer):
-    self._tokenizer, basic = tokenizer, tokenizer.basic_tokenizer
-    self._split, self._is_lower = basic.tokenize, basic.do_lower_case
+    self._tokenizer = tokenizer
+    self._split = tokenizer.basic_tokenizer.tokenize
+    self._is_lower = tokenizer.basic_tokenizer.do_lower_case
+    # Ids of a string between two spaces, as it stands in the text; of a word
+    # that BasicTokenizer made; and of a character of `_LONE`.
     self._chunks = _Cache(self._encode_chunk)
-    self._get_chunk_ids = self._chunks.__getitem__
-    self._get_word_ids = _Cache(self._encode_word).__getitem__
-    self._get_lone_id = _Table(self._encode_lone).__getitem__
+    self._words = _Cache(self._encode_word)
+    self._lone_characters = _Table(self._encode_lone)
 
   def encode(self, text: str) -> list[int]:
-    if text in self._chunks:  # Many callers pass single words.
+    # Callers with text that is split into words already pass one at a time.
+    if text in self._chunks:
       return list(self._chunks[text])
+
     if self._tokenizer.never_split:
       # These tokens may hold whitespace, so search the whole text.
       return self.encode_words(self._split(text))
     if not text.isprintable():
       text = _DELETED_SEPARATORS.sub("", text)
-    # Tokens never span whitespace, so the strings between can be cached before
-    # lower-casing and the rest: most of them recur often.
-    return list(_chain(map(self._get_chunk_ids, text.split())))
+
+    # No token spans whitespace, and the ids of a chunk depend on nothing around
+    # it. So chunks are looked up as they stand, before any lower-casing.
+    ids = []
+    for chunk in text.split():
+      ids += self._chunks[chunk]
+    return ids
 
   def encode_words(self, words: Iterable[str]) -> list[int]:
-    return list(_chain(map(self._get_word_ids, words)))
+    ids = []
+    for word in words:
+      ids += self._words[word]
+    return ids
 
   def _encode_chunk(self, chunk: str) -> tuple[int, ...]:
+    # Most chunks of English are a word, or a word followed by one mark. Both
+    # are words of BasicTokenizer at once.
     if chunk.isascii():
-      # Most are a word, or a word followed by one mark.
       word = chunk.lower() if self._is_lower else chunk
       if word.isalnum():
-        return self._get_word_ids(word)
+        return self._words[word]
       if word[:-1].isalnum() and word.isprintable():
-        return self._get_word_ids(word[:-1]) + self._get_word_ids(word[-1])
-    # Lower-casing a sigma depends on its context.
+        return self._words[word[:-1]] + self._words[word[-1]]
+
+    # A capital sigma becomes another letter at the end of a word than within,
+    # so the text around it must not be cut.
     if chunk.isascii() or "\u03a3" in chunk:
       return tuple(self.encode_words(self._split(chunk)))
+
+    # A Chinese chunk is a whole clause, which the caches would never meet
+    # again. Its characters are words by themselves, each with one id.
     ids = []
-    for lone, other in _LONE_RUNS.findall(chunk):
-      if lone:
-        ids += map(self._get_lone_id, lone)
+    for lone_characters, other in _LONE_RUNS.findall(chunk):
+      if lone_characters:
+        ids += [self._lone_characters[char] for char in lone_characters]
       else:
         ids += self.encode_words(self._split(other))
     return tuple(ids)
@@ -495,5 +651,5 @@ class _Encoder:
     return index
 
   def _encode_word(self, word: str) -> tuple[int, ...]:
-    tokens = self._tokenizer.split_word(word)
-    return tuple(map(self._tokenizer.vocab.__getitem__, tokens))
+    vocab = self._tokenizer.vocab
+    return tuple(vocab[token] for token in self._tokenizer.split_word(word))

@@ -204,7 +204,9 @@ class Tokenizer(tokenization.FullTokenizer):
     And whether it begins with the [UNK] that the part before it ended in.
     """
     start = 0
-    for number, part in enumerate(self.basic_tokenizer.split_kept(text)):
+    for number, part in enumerate(
+      self.basic_tokenizer.split_at_never_split(text)
+    ):
       continues = number and not part[:1].isspace()
       model = self._unmarked if continues else self._model
       if number % 2:
