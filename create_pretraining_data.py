@@ -25,8 +25,9 @@ from bert.data import (
   text_files,
 )
 
-# The variables in which batch systems tell a job its number, from 0: Slurm,
-# Kubernetes, AWS Batch, Google Cloud's Batch.
+# Many jobs can share a large corpus; each makes one shard of the records. Batch
+# systems tell a job its number, from 0, in these variables: Slurm, Kubernetes,
+# AWS Batch, Google Cloud's Batch.
 _JOB_NUMBERS = (
   "SLURM_ARRAY_TASK_ID",
   "JOB_COMPLETION_INDEX",
@@ -67,16 +68,23 @@ class PretrainingDataSettings(pretraining.RecordFlags):
 def main() -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
+
+  # Wrong flags must cost nothing, so they are checked before any text is made
+  # into records. --model, if given, names the vocabulary and its casing.
   settings = model_folder.find_files(PretrainingDataSettings.read())
   record_settings = settings.for_records()
   _check_blocks(settings)
   shard = _find_shard(settings)
-  inputs, outputs = pretraining.find_files(settings)
+
+  # A batch system starts a failed job again, perhaps all of an array: a shard
+  # that is complete costs nothing then.
+  inputs, outputs = pretraining.expand_files(settings)
   if settings.num_shards > 1:
     outputs = [f"{outputs[0]}-{shard:05}-of-{settings.num_shards:05}"]
     if files.exists(outputs[0]):
       print(f"{outputs[0]} is there: delete it to make it again")
       return
+
   vocabulary = pretraining.prepare(settings, inputs)
   total, records = make_records(
     settings, record_settings, vocabulary, inputs, outputs, shard
@@ -94,11 +102,26 @@ def make_records(
   outputs: list[str],
   shard: int,
 ) -> tuple[pretraining_data.Statistics, int]:
-  """Writes the records of a shard; returns the counts of text and records."""
+  """Writes the records of a shard; returns the counts of text and records.
+
+  Args:
+    settings: the flags of this program.
+    record_settings: those of them that decide the records.
+    vocabulary: from `pretraining.prepare`.
+    inputs: the files of text, in order.
+    outputs: the files of records, which take turns; they appear when all are
+      complete.
+    shard: the number of this job, below `settings.num_shards`.
+  """
+  # Plain text is read as it is. A row of a table is a document, behind which
+  # `by_line` adds a blank line.
   read = functools.partial(
     text_files.read, column=settings.text_column, by_line=True
   )
   text = text_files.Text(inputs, read)
+
+  # With one block, progress is the part of it that is made. With many, it is
+  # the part of the text that was read for them.
   show = functools.partial(progress.Progress(1).print_part, "making records")
   blocks = pretraining_data.make_blocks(
     pretraining_data.read_documents(text.lines()),
@@ -108,23 +131,30 @@ def make_records(
     None if settings.documents_per_block else show,
     share=(shard, settings.num_shards),
   )
-  statistics, records = [], 0
+
+  # An error, or Ctrl-C, ends the worker processes and removes what was written.
+  statistics = []
+  records = 0
   with (
+    # The files get their names at the end, when all are complete.
     atomic.replace_all_on_success(outputs) as temporaries,
     record_writer.open_shards(temporaries, settings.compress) as write,
     contextlib.closing(blocks),
   ):
+    # Blocks come in the order of the text, whatever process made them.
     for block in blocks:
       for record in block.records:
         write(record)
       records += len(block.records)
       statistics.append(block.statistics)
       show(text.part_read())
-      del block  # Else it would stay while the next one is made.
+      # Else it would stay in memory while the next one is made.
+      del block
     return pretraining_data.add_up(statistics, record_settings), records
 
 
 def _check_blocks(settings: PretrainingDataSettings) -> None:
+  """Raises a ValueError if work is to be shared that is one single block."""
   for flag in ("num_processes", "num_shards"):
     count = getattr(settings, flag)
     if count > 1 and not settings.documents_per_block:
@@ -139,6 +169,8 @@ def _find_shard(settings: PretrainingDataSettings) -> int:
   count, shard = settings.num_shards, settings.shard_index
   if count == 1 and shard is None:
     return 0
+
+  # Without the flag, the first variable that is set counts.
   name = "--shard_index"
   if shard is None:
     name = next(filter(os.environ.get, _JOB_NUMBERS), None)
@@ -147,7 +179,8 @@ def _find_shard(settings: PretrainingDataSettings) -> int:
         f"--num_shards={count} needs --shard_index: none of "
         f"{', '.join(_JOB_NUMBERS)} is set"
       )
-    # What is no number is refused with the numbers that are too high.
+    # A value that is not a number stays text, and is refused below like a
+    # number that is too high.
     value = os.environ[name]
     shard = int(value) if value.isdecimal() else value
   if shard not in range(count):
@@ -155,6 +188,8 @@ def _find_shard(settings: PretrainingDataSettings) -> int:
       f"{name}={shard}: expected a number from 0 to {count - 1}, as "
       f"--num_shards={count}"
     )
+
+  # Each job adds its number to the one name.
   if count > 1 and "," in settings.output_file:
     raise ValueError(
       f"--output_file={settings.output_file}: --num_shards takes one name"

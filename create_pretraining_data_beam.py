@@ -4,9 +4,10 @@
       --vocab_file=vocab.txt --output_file=examples.tfrecord \\
       --documents_per_block=1000
 
-The records are those of `create_pretraining_data.py` with the same flags, in
-any order, whatever runs the pipeline. Flags that are not listed here are
-Beam's, `--runner=DataflowRunner` for one; without a runner it runs here.
+With the same flags, `create_pretraining_data.py` makes the same records; only
+their order differs, whatever runs the pipeline. Flags that are not listed here
+are Beam's, such as `--runner=DataflowRunner`. Without a runner, the pipeline
+runs on this machine.
 """
 
 import time
@@ -18,6 +19,8 @@ from bert.data import pretraining_data
 def main(beam_arguments: list[str]) -> None:
   """Makes the records and prints their counts."""
   start = time.monotonic()
+
+  # Workers share the text by blocks: one block would be the work of one.
   settings = model_folder.find_files(pretraining.RecordFlags.read())
   record_settings = settings.for_records()
   if not record_settings.documents_per_block:
@@ -25,12 +28,14 @@ def main(beam_arguments: list[str]) -> None:
       "--documents_per_block=0: expected at least 2, say 1000: workers share "
       "the work by blocks of documents"
     )
-  from bert.data import (
-    pretraining_pipeline,  # Seconds; --help does without Beam.
-  )
 
-  inputs, outputs = pretraining.find_files(settings)
+  # Importing Beam takes seconds: --help and wrong flags do not wait for it.
+  from bert.data import pretraining_pipeline
+
+  inputs, outputs = pretraining.expand_files(settings)
   vocabulary = pretraining.prepare(settings, inputs)
+
+  # The counts come from Beam's counters, since workers return only records.
   total, records = pretraining_pipeline.make_records(
     pretraining_data.BlockMaker(vocabulary, record_settings),
     inputs,

@@ -20,11 +20,11 @@ from bert.cli import flag_texts, program, typed_flags
 from bert.data import file_search, files, progress, text_files
 from bert.vocabularies import lost_letters, sentence_pieces, vocabulary_table
 
-# At twice as many words, 200 MB, only this many of the frequent ones are kept,
-# and from no more are pieces learned.
+# The most different words to learn from. `count_words` cuts its table back to
+# the most frequent ones when it holds twice this many (200 MB).
 _MAX_WORDS = 500_000
-# Longer words are ignored; the pieces are refined in this many passes: both
-# are the defaults of tensorflow_text's learner.
+# Both are the defaults of tensorflow_text's learner: longer words are ignored,
+# and the pieces are refined in this many passes.
 _LONGEST_WORD = 50
 _ITERATIONS = 3
 
@@ -57,13 +57,20 @@ class VocabSettings(typed_flags.Settings):
 def main() -> None:
   """Counts words, learns and writes the vocabulary, and sums up."""
   start = time.monotonic()
+
+  # Wrong flags and wrong files must cost nothing: they are found before any
+  # text is counted.
   settings = VocabSettings.read()
   paths = file_search.expand_patterns(settings.input_file, "input_file")
   _check_flags(settings, paths)
   text_files.check(paths, settings.text_column)
-  # Each kind of vocabulary but WordPieces is learned by a module of its own.
+
+  # WordPieces are learned in this file, each other kind of vocabulary by a
+  # module of its own.
   module = vocabulary_table.module_of(settings.output_file)
   size = module.learn(paths, settings) if module else learn(paths, settings)
+
+  # The next program must split words as they were split here.
   command = program.command(
     "create_pretraining_data.py",
     input_file=settings.input_file,
@@ -88,33 +95,41 @@ def learn(
   """Chooses and writes the tokens of a vocabulary, a token a line.
 
   Args:
-    paths: the text.
+    paths: the files of text.
     settings: the flags.
-    splitter: makes words of lines.
-    choose: returns the tokens; takes words with their counts, the reserved
-      tokens and the size. By default `learn_vocab`.
+    splitter: makes words of lines. Vocabularies of words have one of their own.
+    choose: returns the tokens, in the order of their ids; takes words with
+      their counts, the reserved tokens and the size. None: `learn_vocab`.
 
-  Returns how many tokens it has.
+  Returns:
+    The number of tokens.
   """
   split = splitter(settings.do_lower_case).tokenize
   lines, total, characters, words = count_words(paths, settings, split)
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
-  # The rarest of very many are no longer counted.
+
+  # Of a text with very many different words, the rarest have left the table.
   least = "at least " if sum(words.values()) < total else ""
   print(f"{lines:,} lines, {total:,} words, {least}{len(words):,} different")
-  reserved = list(settings.reserved_tokens)
-  vocab = (choose or learn_vocab)(words, reserved, settings.vocab_size)
+
+  choose = choose or learn_vocab
+  vocab = choose(words, list(settings.reserved_tokens), settings.vocab_size)
   files.write_lines(settings.output_file, vocab)
+
+  # How good is it? The share of [UNK], and letters that lower-casing lost.
   print_coverage(words, vocab, total, characters)
-  output = settings.output_file
   lost_letters.report_file(
-    paths[0], output, settings.do_lower_case, settings.text_column
+    paths[0],
+    settings.output_file,
+    settings.do_lower_case,
+    settings.text_column,
   )
   return len(vocab)
 
 
 def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
+  # Padding is the id 0 in all records, and a token has one id.
   reserved = settings.reserved_tokens
   missing = set(sentence_pieces.SPECIAL) - set(reserved)
   if missing or reserved[0] != "[PAD]" or len(set(reserved)) < len(reserved):
@@ -128,11 +143,14 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
       "for --reserved_tokens"
     )
   file_search.check_is_no_input(settings.output_file, inputs)
+
+  # All programs tell the kind of a vocabulary by the ending of its name. .json
+  # is the ending of GPT-1's, which is not learned here.
   ending = os.path.splitext(settings.output_file)[1]
   expected = vocabulary_table.ENDINGS[settings.model]
-  others = list(vocabulary_table.KINDS)
-  if ending != expected and (expected or ending in others):
-    none = f"none of {', '.join(others[:-1])} and {others[-1]}"
+  endings = list(vocabulary_table.KINDS)
+  if ending != expected and (expected or ending in endings):
+    none = f"none of {', '.join(endings[:-1])} and {endings[-1]}"
     raise ValueError(
       f"--output_file={settings.output_file}: expected a name that ends in "
       f"{expected or none} with --model={settings.model}"
@@ -145,20 +163,41 @@ def count_words(
   split: Callable[[str], list[str]],
   most_words: int = _MAX_WORDS,
 ) -> tuple[int, int, int, collections.Counter]:
-  """Counts lines, words, their characters, and how often each word occurs."""
+  """Counts lines, words, their characters, and how often each word occurs.
+
+  Args:
+    paths: the files of text.
+    settings: `text_column` is read.
+    split: makes words of a line.
+    most_words: when the table holds twice as many, the rarer words are dropped.
+      One that is dropped and comes again is counted from 0.
+
+  Returns:
+    The numbers of lines, of words, and of characters of words, of which none is
+    dropped; and the table of counts.
+  """
   read = functools.partial(text_files.read, column=settings.text_column)
-  text, report = text_files.Text(paths, read), progress.Progress(1)
-  words, number, total, characters = collections.Counter(), 0, 0, 0
-  for number, line in enumerate(text.lines(), 1):
-    found = split(line)
-    words.update(found)
-    total, characters = total + len(found), characters + len("".join(found))
-    if len(words) > 2 * most_words:
-      words = collections.Counter(dict(by_frequency(words)[:most_words]))
+  text = text_files.Text(paths, read)
+  report = progress.Progress(1)
+
+  lines = total = characters = 0
+  counts = collections.Counter()
+  for line in text.lines():
+    words = split(line)
+    counts.update(words)
+    lines += 1
+    total += len(words)
+    characters += sum(map(len, words))
+
+    # Half of a full table are rare words, nearly all of them seen once.
+    if len(counts) > 2 * most_words:
+      counts = collections.Counter(dict(by_frequency(counts)[:most_words]))
+
+    # Asking first saves the text of the message and the part, for most lines.
     if report.is_due():
-      report.print_part(f"counting words: {number:,} lines", text.part_read())
+      report.print_part(f"counting words: {lines:,} lines", text.part_read())
   progress.clear()
-  return number, total, characters, words
+  return lines, total, characters, counts
 
 
 def by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -170,34 +209,67 @@ def by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def choose_characters(
   words: Mapping[str, int], coverage: float = sentence_pieces.CHARACTER_COVERAGE
 ) -> tuple[list[str], list[str]]:
-  """Returns frequent letters, and frequent characters that are words alone."""
+  """Chooses the characters of a vocabulary, the most frequent ones.
+
+  Args:
+    words: how often each occurs.
+    coverage: the part of all characters of the text that they make up, 0 to 1.
+      The rarest ones, many of them Chinese, become [UNK].
+
+  Returns:
+    Letters; and characters that BasicTokenizer makes a word alone, such as
+    punctuation. Both are sorted.
+  """
   counts = collections.Counter()
   for word, count in words.items():
     for char in word:
       counts[char] += count
   split = tokenization.BasicTokenizer(do_lower_case=False).tokenize
-  letters, others, covered = [], [], 0
+  letters = []
+  lone_characters = []
+  covered = 0
   enough = coverage * counts.total()
   for char, count in by_frequency(counts):
-    if covered < enough:
-      (letters if len(split(f"x{char}x")) == 1 else others).append(char)
+    if covered >= enough:
+      break
     covered += count
-  return sorted(letters), sorted(others)
+
+    # A letter does not part its neighbours.
+    if len(split(f"x{char}x")) == 1:
+      letters.append(char)
+    else:
+      lone_characters.append(char)
+  return sorted(letters), sorted(lone_characters)
 
 
 def learn_vocab(
   words: Mapping[str, int], reserved_tokens: list[str], vocab_size: int
 ) -> dict[str, None]:
-  """Returns reserved tokens, characters and the most frequent pieces."""
-  letters, others = choose_characters(words)
+  """Returns reserved tokens, characters and the most frequent pieces.
+
+  Args:
+    words: how often each occurs.
+    reserved_tokens: get the first ids.
+    vocab_size: the most tokens; a small text gives fewer.
+
+  Returns:
+    The tokens as keys, in the order of their ids.
+  """
+  # With all letters as tokens, at the beginning of a word and within, no word
+  # of them is [UNK]. A character that is a word alone is never within one.
+  letters, lone_characters = choose_characters(words)
   continuations = [f"##{letter}" for letter in letters]
-  vocab = dict.fromkeys(reserved_tokens + others + letters + continuations)
+  vocab = dict.fromkeys(
+    [*reserved_tokens, *lone_characters, *letters, *continuations]
+  )
   room = vocab_size - len(vocab)
   if room < 0:
     raise ValueError(
       f"--vocab_size={vocab_size}: expected at least {len(vocab)}, for the "
       "reserved tokens and characters (letters with and without ##)"
     )
+
+  # Words with a rare character are [UNK] anyway; they must not give pieces.
   alphabet = set(letters)
   learnable = [
     (word, count)
@@ -210,39 +282,46 @@ def learn_vocab(
 
 
 def learn_pieces(
-  words: list[tuple[str, int]], known: Mapping[str, None], room: int
+  words: list[tuple[str, int]], vocab: Mapping[str, None], room: int
 ) -> dict[str, None]:
   """Returns at most `room` new pieces, the most frequent first.
 
-  How often a piece must occur for as many is found by bisection.
+  A learner takes a least frequency, and nobody knows how many pieces that will
+  give. So the frequency is searched for by bisection, until the pieces fill the
+  room with at most 5 % to spare.
 
   Args:
     words: how often each occurs, the most frequent first.
-    known: the vocabulary so far.
-    room: how many tokens it lacks.
+    vocab: the tokens so far.
+    room: how many tokens are still wanted.
   """
   report = progress.Progress(1)
   learner = PieceLearner(words)
 
   def learn(frequency: int) -> dict[str, None]:
     report.print_part(f"learning pieces that occur {frequency:,} times", None)
-    found = learner.learn(frequency)
-    return {piece: None for piece in found if piece not in known}
+    learned = learner.learn(frequency)
+    return {piece: None for piece in learned if piece not in vocab}
 
-  # The first guess: as if there were as many pieces as words so frequent.
-  low, high = 1, 2 * words[min(room, len(words)) - 1][1]
-  found, pieces = {}, {}
-  while low <= high and not room <= len(found) <= 1.05 * room:
+  # The bounds' middle is the first guess: the frequency of the word that would
+  # be the last one if whole words filled the room.
+  low = 1
+  high = 2 * words[min(room, len(words)) - 1][1]
+  learned = {}
+  pieces = {}  # The fewest that fill the room.
+  while low <= high and not room <= len(learned) <= 1.05 * room:
     frequency = (low + high) // 2
-    found = learn(frequency)
-    if len(found) >= room:
-      low, pieces = frequency + 1, found
+    learned = learn(frequency)
+    if len(learned) >= room:
+      low = frequency + 1
+      pieces = learned
     else:
       high = frequency - 1
 
-  # A small text has too few at any frequency. A higher one then leaves fewer
-  # words whole, so that parts of them become frequent and fill the room.
-  pieces, frequency = pieces or found, 2
+  # A small text has too few pieces at any frequency. A higher one leaves fewer
+  # words whole, so that parts of them become frequent: these fill the room.
+  pieces = pieces or learned
+  frequency = 2
   while len(pieces) < room and frequency <= words[0][1]:
     pieces |= learn(frequency)
     frequency *= 2
@@ -254,15 +333,19 @@ class PieceLearner:
   """Finds the pieces that occur often enough, as tensorflow_text does.
 
   Its learner (tensorflow_text.tools.wordpiece_vocab) counts every substring of
-  every word, then takes from each count those of the longer substrings that
-  begin with it. The rest is how often the substring *ends* a word, so here
-  only the ends are counted: the same pieces, 30 times as fast.
+  every word. Then it subtracts, from the count of each substring, the counts of
+  the longer substrings that begin with it. The difference is how often the
+  substring *ends* a word. Here only the ends are counted: this gives the same
+  pieces, 30 times as fast.
   """
 
   def __init__(self, words: list[tuple[str, int]]):
+    """Counts all ends of words, given with the frequency of each."""
     counts = [count for _, count in words]
     self._least, self._most = min(counts), max(counts)
-    # By the number of letters, since a piece leaves fewer letters to be split.
+
+    # _words[n] has the words of n letters. `_count_ends` goes from long to
+    # short: a piece that is cut off a word leaves a shorter rest.
     self._words = [{} for _ in range(_LONGEST_WORD + 1)]
     self._ends = collections.Counter()
     for word, count in words:
@@ -271,14 +354,20 @@ class PieceLearner:
         self._ends[word] += count
         for start in range(1, len(word)):
           self._ends[f"##{word[start:]}"] += count
+
+    # Every letter is a piece, so that each word can be split somehow.
     letters = set().union(*itertools.chain(*self._words))
     self._letters = letters | {f"##{letter}" for letter in letters}
 
   def learn(self, frequency: int) -> list[str]:
     """Returns the pieces of at least a frequency, the most frequent first."""
-    # The library takes the middle of two bounds, within which it searches. Both
-    # are this frequency here, but none goes beyond the counts of words.
+    # The library searches between two bounds, and begins in the middle. Here
+    # both bounds are `frequency`, so the middle is, too, unless it lies beyond
+    # the counts of all words: then it is halfway to the nearest of them.
     least = (min(frequency, self._most) + max(frequency, self._least)) // 2
+
+    # At first, every rest of a word counts as an end. Each pass then splits
+    # words only into the pieces that were frequent in the pass before.
     ends = self._ends
     for _ in range(_ITERATIONS):
       frequent = {end for end, count in ends.items() if count >= least}
@@ -291,14 +380,19 @@ class PieceLearner:
     levels = [dict(words) for words in self._words]
     for level in reversed(levels):
       for end, count in level.items():
-        if end not in pieces:
-          piece = end[:-1]
-          # The longest one that `end` begins with, at least its first letter.
-          while piece not in pieces:
-            piece = piece[:-1]
-          rest = f"##{end[len(piece) :]}"
-          shorter = levels[len(rest) - 2]
-          shorter[rest] = shorter.get(rest, 0) + count
+        if end in pieces:
+          continue
+
+        # Cut off the longest piece that `end` begins with. The loop stops at
+        # its first letter at the latest, as all letters are pieces.
+        piece = end[:-1]
+        while piece not in pieces:
+          piece = piece[:-1]
+
+        # The rest is an end, too, of another level by its letters (without ##).
+        rest = f"##{end[len(piece) :]}"
+        shorter = levels[len(rest) - 2]
+        shorter[rest] = shorter.get(rest, 0) + count
     return dict(itertools.chain(*map(dict.items, levels)))
 
 
@@ -308,16 +402,26 @@ def print_coverage(
   total: int,
   characters: int,
 ) -> None:
-  """Prints the shares of `total` words and their `characters` that are [UNK].
+  """Prints which shares of the words and characters of the text are [UNK].
 
-  `words` are those that were counted to the end: the others count as unknown.
+  Args:
+    words: how often each occurs. Words that left the table of `count_words` are
+      missing; they count as unknown.
+    vocab: its keys are the tokens.
+    total: the number of words in the text.
+    characters: the number of characters in these words.
   """
   split = tokenization.WordpieceTokenizer(vocab).split_word
-  known = {w: n for w, n in words.items() if split(w) != ["[UNK]"]}
-  read = sum(len(word) * count for word, count in known.items())
+  readable_words = 0
+  readable_characters = 0
+  for word, count in words.items():
+    if split(word) != ["[UNK]"]:
+      readable_words += count
+      readable_characters += count * len(word)
+
   print(
-    f"[UNK] for {1 - sum(known.values()) / total:.2%} of the words,"
-    f" {1 - read / characters:.2%} of the characters"
+    f"[UNK] for {1 - readable_words / total:.2%} of the words,"
+    f" {1 - readable_characters / characters:.2%} of the characters"
   )
 
 

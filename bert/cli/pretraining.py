@@ -172,7 +172,7 @@ class RecordFlags(shared_flags.StartSettings):
     return pretraining_data.RecordSettings(**values)
 
 
-def find_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
+def expand_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
   inputs = file_search.expand_patterns(settings.input_file, "input_file")
   has_flag = hasattr(settings, "text_column")

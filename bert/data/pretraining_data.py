@@ -1,10 +1,18 @@
 """Makes BERT's pre-training records: documents, sentence pairs, masked tokens.
 
-The records of a block of documents depend on nothing else. One block of the
-whole corpus (the default) gives the records of the original program; blocks of
-N documents bound the memory and can be made in several processes at once.
+The way of a text:
 
-For speed, a token is the bytes of its id in a record, which are only joined.
+  read_documents  groups lines (sentences) into documents, and
+  cut_blocks      documents into blocks. One block of the whole corpus (the
+                  default) gives the records of the original program; blocks of
+                  N documents bound the memory, and processes can share them.
+  BlockMaker      makes the records of a block, which depend on nothing else:
+  make_pairs      two spans of text, the second in half of the pairs at random,
+  mask_tokens     of which 15 % of the tokens are to be predicted.
+
+BERT's paper describes pairs and masks in section 3.1 and appendix A.1. To be
+fast, a token here is the bytes that protobuf writes for its id: a record is
+made by joining them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,12 +25,15 @@ from typing import Any, NamedTuple, Protocol
 
 from bert.data import record_writer, worker_processes
 
+# Documents and positions are shuffled by the hundred thousand, and most lists
+# are short: the steps of a shuffle up to this length are computed once.
 _LONGEST_CACHED_SHUFFLE = 1024
 
 _concatenate = itertools.chain.from_iterable
 
-# The bytes of a token's id in a record; the id itself, an int, where masks are
-# drawn while records are read.
+# While records are written, the id as protobuf writes it: a record is their
+# concatenation. In `bert/inputs/dynamic_masking.py`, which draws masks while
+# records are read, the id itself, an int.
 Token = Any
 Document = list[list[Token]]  # The sentences' tokens.
 ReportPart = Callable[[float], None]  # Takes the part done, 0 to 1.
@@ -30,14 +41,18 @@ ReportPart = Callable[[float], None]  # Takes the part done, 0 to 1.
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
-  """The settings that decide the records of a text and a vocabulary."""
+  """The settings that decide the records of a text and a vocabulary.
+
+  The text, the vocabulary and these settings alone decide the records: neither
+  the number of processes nor the machine changes a byte.
+  """
 
   max_seq_length: int = 128  # Tokens with [CLS] and each [SEP].
   max_predictions_per_seq: int = 20
   masked_lm_prob: float = 0.15  # Part of the tokens to be predicted.
   short_seq_prob: float = 0.1  # Part of the documents cut into shorter pairs.
   dupe_factor: int = 10  # Times each document is used, masked differently.
-  do_whole_word_mask: bool = False
+  do_whole_word_mask: bool = False  # Masks all pieces of a word, or none.
   documents_per_block: int = 0  # 0: the whole corpus is one block.
   random_seed: int = 12345
   masks: bool = True  # False: `bert/inputs/dynamic_masking.py` draws them.
@@ -57,6 +72,7 @@ class RecordSettings:
       if not least <= value <= most:
         limits = "0 to 1" if most == 1 else f"at least {least}"
         raise ValueError(f"--{name}={value}: expected {limits}")
+
     if self.documents_per_block == 1:
       raise ValueError(
         "--documents_per_block=1: expected 0 (no blocks) or at least 2, for "
@@ -78,7 +94,11 @@ class MaskSettings(Protocol):
 
 
 class Generator(random.Random):
-  """Draws what `random.Random` draws, without its checks, twice as fast."""
+  """Draws what `random.Random` draws, without its checks, twice as fast.
+
+  Since Python 3.2, `random.Random` takes as many random bits as the limit has,
+  and again until the number is small enough. The same is written out here.
+  """
 
   def below(self, limit: int) -> int:
     """Returns randint(0, limit - 1)."""
@@ -90,6 +110,7 @@ class Generator(random.Random):
 
   def shuffle(self, items: list) -> None:
     """Shuffles a list in place."""
+    # From the last place to the first: swap it with one before it, or itself.
     getrandbits = self.getrandbits
     for last, bits in _shuffle_steps(len(items)):
       drawn = getrandbits(bits)
@@ -116,23 +137,23 @@ def _shuffle_steps(length: int) -> Iterable[tuple[int, int]]:
 class Vocabulary(NamedTuple):
   """A tokenizer and the tokens that masking needs."""
 
-  file: str
+  file: str  # Its path, for messages.
   tokenize: Callable[[str], list[Token]]
   cls: Token
   sep: Token
   mask: Token
   unknown: Token
-  tokens: list[Token]  # The different ones, in the order of the file.
+  tokens: list[Token]  # All different ones, in the order of the file.
   inner: frozenset[Token]  # Pieces that continue a word ("##ing").
 
 
 class Pair(NamedTuple):
-  """Two spans of text, short enough together; or one sequence."""
+  """Two spans of text that fit into a record; or one sequence."""
 
   tokens_a: list[Token]
-  tokens_b: list[Token]  # Empty if the records are no pairs.
-  is_random_next: bool  # The second one comes from somewhere else.
-  is_truncated: bool
+  tokens_b: list[Token]  # Empty in records of single sequences.
+  is_random_next: bool  # The second span comes from somewhere else.
+  is_truncated: bool  # Tokens were removed, so that it fits.
 
 
 class Statistics(NamedTuple):
@@ -143,7 +164,7 @@ class Statistics(NamedTuple):
   tokens: int
   unknown_tokens: int
   truncated_pairs: int
-  documents_alone: int  # Left out: no other one of their block has tokens.
+  documents_alone: int  # Left out: no other document of the block has tokens.
 
 
 class Block(NamedTuple):
@@ -158,8 +179,19 @@ def make_vocabulary(
   vocab_file: str,
   encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> Vocabulary:
-  """Encodes a `FullTokenizer`'s ids and looks up the special tokens."""
-  vocab, is_inner = tokenizer.vocab, tokenizer.continues_word
+  """Encodes a `FullTokenizer`'s ids and looks up the special tokens.
+
+  Args:
+    tokenizer: a `FullTokenizer`, or the tokenizer of another kind.
+    vocab_file: its path, for messages.
+    encode_id: makes a `Token` of an id. By default the bytes of a record; `int`
+      gives the ids themselves.
+
+  Raises:
+    ValueError: a special token is missing.
+  """
+  # [UNK] is counted only, for the summary; the rest stands in records.
+  vocab = tokenizer.vocab
   special = ("[CLS]", "[SEP]", "[MASK]", "[UNK]")
   missing = [token for token in special if token not in vocab]
   if missing:
@@ -167,6 +199,8 @@ def make_vocabulary(
       f"{vocab_file}: no {', '.join(missing)} among its {len(vocab)} tokens; "
       "expected the vocabulary of a BERT, one token a line"
     )
+
+  # Tokens may share an id (see `load_vocab`), which is drawn once only.
   encoded = {i: encode_id(i) for i in vocab.values()}
   return Vocabulary(
     vocab_file,
@@ -177,16 +211,23 @@ def make_vocabulary(
     mask=encoded[vocab["[MASK]"]],
     unknown=encoded[vocab["[UNK]"]],
     tokens=list(encoded.values()),
-    inner=frozenset(encoded[i] for t, i in vocab.items() if is_inner(t)),
+    inner=frozenset(
+      encoded[i]
+      for token, i in vocab.items()
+      if tokenizer.continues_word(token)
+    ),
   )
 
 
 def _tokenize(encode, encoded, text) -> list[Token]:
-  return list(map(encoded.__getitem__, encode(text)))
+  return [encoded[i] for i in encode(text)]
 
 
 def read_documents(lines: Iterable[str]) -> Iterator[list[str]]:
-  """Groups sentences, a line each, into documents, which a blank line ends."""
+  """Groups sentences, a line each, into documents, which a blank line ends.
+
+  The end of a file ends no document: of several files, pass the lines of all.
+  """
   for is_text, sentences in itertools.groupby(map(str.strip, lines), bool):
     if is_text:
       yield list(sentences)
@@ -198,12 +239,16 @@ def cut_blocks(
   """Cuts a corpus into blocks that are made independently.
 
   The last block has at least two documents, which random next sentences need,
-  and at most one more than the others. A size of 0 makes one block of all.
+  and at most one more than the blocks before it. A size of 0 makes one block of
+  all documents, which is not held in memory here.
   """
   documents = iter(documents)
   if not documents_per_block:
     yield documents
     return
+
+  # A block leaves only when two more documents are known: a single last one
+  # could not have a block for itself.
   block = list(itertools.islice(documents, documents_per_block))
   while ahead := list(itertools.islice(documents, 2)):
     if len(ahead) == 1:
@@ -224,10 +269,18 @@ def make_blocks(
 ) -> Iterator[Block]:
   """Makes the records of a corpus, block by block, in order.
 
-  Documents, lists of sentences, are read no faster than needed. `progress`
-  takes the part done of a block, in one process only. A `share` (i, n) is every
-  n-th block from block i on.
+  Args:
+    documents: lists of sentences, read no faster than needed.
+    vocabulary: from `make_vocabulary`.
+    settings: decide the records.
+    num_processes: blocks made at once. The records do not depend on it; more
+      than 1 needs `settings.documents_per_block`.
+    progress: takes the part of a block that is done, 0 to 1; called only with
+      `num_processes` of 1.
+    share: (i, n): makes every n-th block, from block i on. So n jobs share the
+      work.
   """
+  # Blocks are numbered before they are shared: the number seeds the draws.
   blocks = enumerate(cut_blocks(documents, settings.documents_per_block))
   first, step = share
   return worker_processes.map_in_order(
@@ -243,6 +296,7 @@ class BlockMaker(NamedTuple):
 
   Documents without tokens are left out. If only one document of a block is
   left, it makes no pairs, because a random next sentence would be its own.
+  (The original makes them; `add_up` refuses a text that is nothing else.)
   """
 
   vocabulary: Vocabulary
@@ -253,13 +307,21 @@ class BlockMaker(NamedTuple):
     """Makes a block of its number, which seeds it, and its documents."""
     vocabulary, settings, progress = self
     number, documents = task
-    sentences = (map(vocabulary.tokenize, text) for text in documents)
-    tokenized = [*filter(None, (list(filter(None, s)) for s in sentences))]
-    seed = settings.random_seed  # The first block's is the original's.
+
+    # All tokens of the block are in memory from here on, as bytes that equal
+    # tokens share.
+    tokenized = _tokenize_documents(documents, vocabulary.tokenize)
+
+    # The first block has the seed of the original, and so its records.
+    seed = settings.random_seed
     rng = Generator(f"{seed}, block {number}" if number else seed)
     rng.shuffle(tokenized)
-    records, truncated = [], 0
+
+    # Each round over all documents (`dupe_factor`) draws other pairs and masks.
+    records = []
+    truncated = 0
     is_alone = len(tokenized) == 1 and settings.next_sentence
+    # (`total` counts documents made into pairs, of all rounds.)
     total = 0 if is_alone else settings.dupe_factor * len(tokenized)
     for done in range(total):
       # The draws of pairs and masks take turns: no pair is made in advance.
@@ -268,17 +330,29 @@ class BlockMaker(NamedTuple):
         truncated += pair.is_truncated
       if progress:
         progress((done + 1) / total)
+
+    # Neighbours in a document would else be neighbours in a batch.
     rng.shuffle(records)
-    kept = list(_concatenate(tokenized))
+    sentences = list(_concatenate(tokenized))
     statistics = Statistics(
       documents=len(tokenized),
-      sentences=len(kept),
-      tokens=sum(map(len, kept)),
-      unknown_tokens=sum(s.count(vocabulary.unknown) for s in kept),
+      sentences=len(sentences),
+      tokens=sum(map(len, sentences)),
+      unknown_tokens=sum(s.count(vocabulary.unknown) for s in sentences),
       truncated_pairs=truncated,
       documents_alone=1 if is_alone else 0,
     )
     return Block(records, statistics)
+
+
+def _tokenize_documents(documents, tokenize) -> list[Document]:
+  """Returns documents of tokens, without empty sentences and documents."""
+  tokenized = []
+  for lines in documents:
+    sentences = map(tokenize, lines)
+    if document := [sentence for sentence in sentences if sentence]:
+      tokenized.append(document)
+  return tokenized
 
 
 def add_up(
@@ -286,6 +360,8 @@ def add_up(
 ) -> Statistics:
   """Adds up the counts of blocks; a ValueError if they made no record."""
   statistics = list(statistics)
+
+  # Jobs share the blocks (`share` of `make_blocks`), and there may be too few.
   if not statistics:
     raise ValueError(
       "there is no block for this job: lower --num_shards, or "
@@ -294,6 +370,8 @@ def add_up(
   total = Statistics(*map(sum, zip(*statistics, strict=True)))
   if not total.documents:
     raise ValueError("the input holds no text")
+
+  # No block had two documents, so there is not one record.
   if total.documents == total.documents_alone:
     size = settings.documents_per_block
     fault = "the input is one document"
@@ -316,45 +394,71 @@ def make_pairs(
 
   Whole sentences are collected until the pair is full, then split somewhere: an
   arbitrary length would make it too easy to tell whether two spans belong
-  together. Some documents get a shorter target, for texts in use are often
-  short.
+  together.
+
+  Args:
+    documents: where random second spans come from; lists of sentences, each a
+      list of tokens.
+    index: the document to be made into pairs.
+    settings: decide the length, and whether there are pairs at all.
+    rng: is drawn from whenever the next pair is asked for. The order of draws
+      is the original's and must stay: records are compared byte by byte.
   """
   document = documents[index]
   if not settings.next_sentence:
+    # [CLS] tokens [SEP]
     yield from make_sequences(document, settings.max_seq_length - 2)
     return
+
+  # [CLS] a [SEP] b [SEP]. Texts in use are often shorter than the longest that
+  # a model takes, so some documents are made into shorter pairs.
   max_tokens = settings.max_seq_length - 3
   target = max_tokens
   if rng.random() < settings.short_seq_prob:
     target = 2 + rng.below(max_tokens - 1)
+
   start = end = length = 0
   while end < len(document):
+    # Take sentences start to end until they are long enough, or run out.
     length += len(document[end])
     end += 1
     if length < target and end < len(document):
       continue
+
+    # The first span is some of them, but never all if there are two or more.
     split = end
     if end - start > 1:
       split = start + 1 + rng.below(end - start - 1)
     tokens_a = list(_concatenate(document[start:split]))
+
+    # A single sentence has no next one, so its second span must be random. The
+    # sentences that a random span replaces begin the next pair.
     is_random_next = end - start == 1 or rng.random() < 0.5
     if is_random_next:
       target_b = target - len(tokens_a)
       tokens_b = _draw_other_text(documents, index, target_b, rng)
-      end = split  # The next pair starts with the unused sentences.
+      end = split
     else:
       tokens_b = list(_concatenate(document[split:end]))
+
+    # Whole sentences overshoot the target. A short pair is not cut to its
+    # target, only to what fits into a record.
     is_truncated = len(tokens_a) + len(tokens_b) > max_tokens
     if is_truncated:
       tokens_a, tokens_b = truncate_randomly(
         tokens_a, tokens_b, max_tokens, rng
       )
     yield Pair(tokens_a, tokens_b, is_random_next, is_truncated)
-    start, length = end, 0
+    start = end
+    length = 0
 
 
 def make_sequences(document: Document, max_tokens: int) -> Iterator[Pair]:
-  """Joins sentences, and cuts long ones: RoBERTa's DOC-SENTENCES (4.2)."""
+  """Joins sentences of one document, and cuts long ones.
+
+  This is DOC-SENTENCES of RoBERTa (section 4.2): inputs without a second span,
+  which do not cross the ends of documents.
+  """
   tokens = []
   for sentence in document:
     for start in range(0, len(sentence), max_tokens):
@@ -362,21 +466,23 @@ def make_sequences(document: Document, max_tokens: int) -> Iterator[Pair]:
       if len(tokens) + len(piece) > max_tokens:
         yield Pair(tokens, [], False, False)
         tokens = []
-      tokens = tokens + piece
+      tokens = tokens + piece  # A new list: the old one has been given away.
   yield Pair(tokens, [], False, False)
 
 
 def _draw_other_text(documents, index, target, rng) -> list[Token]:
   """Returns whole sentences from a random place in another document."""
-  # Ten tries, as in the original: it may end in the same document after all.
+  # Ten tries, as in the original: all of them may draw the same document, from
+  # which the "random" text then comes.
   for _ in range(10):
     other = rng.below(len(documents))
     if other != index:
       break
+
   document = documents[other]
   tokens = []
-  for place in range(rng.below(len(document)), len(document)):
-    tokens += document[place]
+  for sentence in document[rng.below(len(document)) :]:
+    tokens += sentence
     if len(tokens) >= target:
       break
   return tokens
@@ -385,8 +491,25 @@ def _draw_other_text(documents, index, target, rng) -> list[Token]:
 def truncate_randomly(
   tokens_a: list[Token], tokens_b: list[Token], max_tokens: int, rng: Generator
 ) -> tuple[list[Token], list[Token]]:
-  """Removes tokens from the longer span, at its front or back at random."""
-  start_a, end_a, start_b, end_b = 0, len(tokens_a), 0, len(tokens_b)
+  """Removes tokens from the longer span, at its front or back at random.
+
+  The paper does not say so; the original does it "to add more randomness and
+  avoid biases".
+
+  Args:
+    tokens_a: the first span.
+    tokens_b: the second one, which loses a token if both are equally long.
+    max_tokens: for both together.
+    rng: draws once for each token that is removed.
+
+  Returns:
+    The shortened spans, which are new lists.
+  """
+  start_a = start_b = 0
+  end_a = len(tokens_a)
+  end_b = len(tokens_b)
+
+  # Only the four ends move: the tokens are copied once, at the end.
   for _ in range(len(tokens_a) + len(tokens_b) - max_tokens):
     at_front = rng.random() < 0.5
     if end_a - start_a > end_b - start_b:
@@ -407,17 +530,31 @@ def mask_tokens(
 ) -> tuple[list[Token], list[int]]:
   """Replaces random tokens: 80 % by [MASK], 10 % by others, 10 % by themselves.
 
-  Takes [CLS] a [SEP] b [SEP] and the length of [CLS] a [SEP]; returns the new
-  tokens, and the positions to predict, increasing.
+  A model that only ever predicted under [MASK] would not learn to represent the
+  words of texts without it (section 3.1 and appendix A.1 of the paper).
+
+  Args:
+    tokens: [CLS] a [SEP] b [SEP], without padding; stays as it is.
+    length_a: the length of [CLS] a [SEP].
+    vocabulary: whose tokens may take the place of a token.
+    settings: how many tokens to predict.
+    rng: the order of its draws is the original's.
+
+  Returns:
+    The new tokens, and the positions to predict, increasing.
   """
+  # As in the original, [CLS] and [SEP] count for the number of predictions.
   wanted = max(1, round(len(tokens) * settings.masked_lm_prob))
   wanted = min(wanted, settings.max_predictions_per_seq)
+
+  # All positions but those of [CLS] and [SEP].
   positions = [*range(1, length_a - 1), *range(length_a, len(tokens) - 1)]
   if settings.do_whole_word_mask:
     words = _group_words(positions, tokens, vocabulary.inner)
     rng.shuffle(words)
+    # Take the first words that fit: a longer one is left out, not cut.
     positions = []
-    for word in words:  # The first that fit.
+    for word in words:
       if len(positions) + len(word) <= wanted:
         positions += word
         if len(positions) == wanted:
@@ -425,6 +562,8 @@ def mask_tokens(
   else:
     rng.shuffle(positions)
     del positions[wanted:]
+
+  # The positions are in random order here, and the draws follow it.
   masked = tokens.copy()
   for position in positions:
     if rng.random() < 0.8:
@@ -440,6 +579,7 @@ def _group_words(positions, tokens, inner) -> list[list[int]]:
   As in the original, a second span that starts within a word, since it was
   truncated, counts to the last word of the first one.
   """
+  # The first token has no word before it to continue, so it begins one.
   words = []
   for position in positions:
     if words and tokens[position] in inner:
@@ -450,17 +590,25 @@ def _group_words(positions, tokens, inner) -> list[list[int]]:
 
 
 def _make_record(pair, vocabulary, settings, rng) -> bytes:
+  """Masks a pair, pads it, and returns it as a serialized tf.train.Example."""
+  # [CLS] a [SEP] b [SEP], or [CLS] a [SEP] in records of single sequences.
   cls, sep = vocabulary.cls, vocabulary.sep
-  tokens = [cls, *pair.tokens_a, sep, *pair.tokens_b, sep]
-  length_a, length_b = len(pair.tokens_a) + 2, len(pair.tokens_b) + 1
-  if not settings.next_sentence:
-    tokens, length_b = tokens[:length_a], 0
+  tokens = [cls, *pair.tokens_a, sep]
+  length_a = len(tokens)
+  if settings.next_sentence:
+    tokens += [*pair.tokens_b, sep]
+  length_b = len(tokens) - length_a
+
+  # Without masks here, the reader of the records draws them in each epoch.
   masked, positions = tokens, []
   if settings.masks:
     masked, positions = mask_tokens(tokens, length_a, vocabulary, settings, rng)
-  # The number 0 is one zero byte, so `bytes(n)` is n zeros.
+
+  # Protobuf writes a list of integers by joining the bytes of each. 0 and 1 are
+  # one byte each, so `bytes(n)`, n zero bytes, is n zeros.
   padding = bytes(settings.max_seq_length - len(tokens))
   unused = bytes(settings.max_predictions_per_seq - len(positions))
+  # The names of all features are those of the original.
   integers = {
     "input_ids": b"".join(masked) + padding,
     "input_mask": b"\1" * len(tokens) + padding,
@@ -468,11 +616,15 @@ def _make_record(pair, vocabulary, settings, rng) -> bytes:
     "masked_lm_positions": (
       b"".join(map(record_writer.encode_id, positions)) + unused
     ),
-    "masked_lm_ids": b"".join(map(tokens.__getitem__, positions)) + unused,
+    "masked_lm_ids": b"".join(tokens[i] for i in positions) + unused,
+    # 1 is a random second span, 0 the true next one.
     "next_sentence_labels": b"\1" if pair.is_random_next else b"\0",
   }
   features = {k: record_writer.packed_feature(v) for k, v in integers.items()}
   features["masked_lm_weights"] = _encode_weights(len(positions), len(unused))
+
+  # Without masks or pairs, nothing in the record says that there were none:
+  # the keys are absent.
   if not settings.masks:
     features = {k: v for k, v in features.items() if "masked" not in k}
   if not settings.next_sentence:
@@ -482,4 +634,5 @@ def _make_record(pair, vocabulary, settings, rng) -> bytes:
 
 @functools.cache
 def _encode_weights(predictions: int, unused: int) -> bytes:
+  # The loss counts real predictions by 1 and unused places by 0.
   return record_writer.float_feature([1.0] * predictions + [0.0] * unused)
