@@ -109,7 +109,7 @@ def learn(
   if not words:
     raise ValueError(f"--input_file={settings.input_file}: it holds no words")
 
-  # Of a text with very many different words, the rarest have left the table.
+  # If the text has more words than the table may hold, the rarest are missing.
   least = "at least " if sum(words.values()) < total else ""
   print(f"{lines:,} lines, {total:,} words, {least}{len(words):,} different")
 
