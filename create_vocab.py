@@ -144,8 +144,8 @@ def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
     )
   file_search.check_is_no_input(settings.output_file, inputs)
 
-  # All programs tell the kind of a vocabulary by the ending of its name. .json
-  # is the ending of GPT-1's, which is not learned here.
+  # All programs tell the kind of a vocabulary by the ending of its name. Some
+  # kinds (.json) are read, but not learned here.
   ending = os.path.splitext(settings.output_file)[1]
   expected = vocabulary_table.ENDINGS[settings.model]
   endings = list(vocabulary_table.KINDS)

@@ -425,7 +425,7 @@ class FullTokenizer:
     never_split: tokens that stay whole wherever the text holds them.
   """
 
-  # Whether `continues_word` can answer: GPT-1's tokens show where a word ends,
+  # Whether `continues_word` can answer: some tokens show where a word ends,
   # not where it begins. Whole-word masks need the answer.
   shows_continuations = True
 
