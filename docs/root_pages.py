@@ -1,0 +1,46 @@
+"""Shows pages from outside docs/ on the site that `make docs` builds.
+
+mkdocs calls these two functions; mkdocs.yml names this file. Pages are written
+for GitHub, where a link is the path from one file to the other. On the site
+CONTRIBUTING.md and its like stand beside the pages of docs/, and files of code
+do not exist: their names stay, without a link.
+"""
+
+import os
+import pathlib
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES += ("models/mini/README.md",)
+# [text](path#anchor), but no picture and no address such as https://...
+_LINK = re.compile(r"(?<!!)\[([^][]+)\]\((?![a-z]+:)([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files, config):
+  """Adds the pages from outside docs/."""
+  for page in PAGES:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    files.append(File.generated(config, page, content=text))
+  return files
+
+
+def on_page_markdown(markdown, page, config, files):
+  """Makes the links of a page those of the site."""
+  name = page.file.src_uri
+  folder = "" if name in PAGES else "docs"
+
+  def relink(link):
+    text, target, anchor = link.groups("")
+    path = os.path.normpath(
+      os.path.join(folder, os.path.dirname(name), target)
+    )
+    on_site = path if path in PAGES else path.removeprefix("docs/")
+    if files.get_file_from_path(on_site) is None:
+      return text
+    there = os.path.relpath(on_site, os.path.dirname(name) or ".")
+    return f"[{text}]({there}{anchor})"
+
+  return _LINK.sub(relink, markdown)
