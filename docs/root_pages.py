@@ -34,9 +34,7 @@ def on_page_markdown(markdown, page, config, files):
 
   def relink(link):
     text, target, anchor = link.groups("")
-    path = os.path.normpath(
-      os.path.join(folder, os.path.dirname(name), target)
-    )
+    path = os.path.normpath(os.path.join(folder, os.path.dirname(name), target))
     on_site = path if path in PAGES else path.removeprefix("docs/")
     if files.get_file_from_path(on_site) is None:
       return text
