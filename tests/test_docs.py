@@ -133,11 +133,6 @@ def test_the_readme_quotes_the_picture_of_the_demo():
   assert f"most frequent token: {frequent}<" in picture
 
 
-def test_pages_are_short():
-  for name, size in {"CHANGELOG": 4500, "docs/speed": 6000}.items():
-    assert (paths.ROOT / f"{name}.md").stat().st_size <= size, name
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_files_of_ours_exist(page):
   """Checks what looks like a path into one of our folders."""
