@@ -28,14 +28,14 @@ class ConversionSettings(typed_flags.Settings):
   model: str | None = _flags(None, flag_texts.MODEL, path="model")
   input: str = _flags(
     None,
-    "The prefix of a checkpoint, a folder with one, a SavedModel, or a folder "
-    "of Hugging Face's, KerasHub's or OpenAI's.",
+    "A checkpoint's prefix, a folder with a checkpoint, a SavedModel, or a "
+    "folder that Hugging Face, KerasHub or OpenAI wrote.",
     unless="model",
     path="checkpoint",
   )
   output: str = _flags(
     typed_flags.REQUIRED,
-    "A folder to write; new or empty.",
+    "The folder to write. It must be new or empty.",
     path="empty_folder",
   )
   bert_config_file: str | None = _flags(
@@ -43,56 +43,58 @@ class ConversionSettings(typed_flags.Settings):
   )
   vocab_file: str | None = _flags(
     None,
-    "The vocabulary, if it is not beside --input, or with tokens added at its "
+    "The vocabulary, if it is not beside --input or if you added tokens at its "
     "end; see --resize_vocab.",
     path="file",
   )
   labels_file: str | None = _flags(
     None,
-    "The labels of a head, one a line, if they are not beside --input.",
+    "The labels of a head, one per line, if they are not beside --input.",
     path="file",
   )
   output_format: str = _flags(
     "auto",
-    "auto: Google's, or Hugging Face's if --input is Google's.",
+    "auto: Google's format, or Hugging Face's if --input has Google's.",
     choices=("auto", "google", "hugging_face", "keras_hub"),
   )
   head: str = _flags(
     "auto",
-    "What to keep on top of BERT, other heads being left out. auto: leaves out "
-    "nothing; the head is that of the variables and of their training. With "
-    "--layers it means encoder, as a head has learned from all layers.",
+    "The head to keep on top of BERT; all other heads are left out. auto keeps "
+    "everything, except with --layers: a head was trained on all layers, so "
+    "only the encoder is kept.",
     choices=("auto", *HEADS),
   )
   do_lower_case: bool | None = _flags(
-    None, "Whether text is lower-cased; default what files beside --input show."
+    None,
+    "Whether the model lower-cases text. Default: as the files beside --input "
+    "say.",
   )
   layers: tuple[str, ...] = _changes(
     (),
-    "Keeps these layers, renumbered, such as 0,2,4: the start of a smaller "
-    "model. Leaves out the state of the training, too.",
+    "Keeps only these layers and renumbers them, for example 0,2,4: the start "
+    "of a smaller model. Leaves out the state of the optimizer, too.",
   )
   strip: bool = _changes(
     False,
-    "Whether to leave out Adam's slots and the step, two thirds of the size.",
+    "Whether to leave out Adam's moments and the step, two thirds of the size.",
   )
   float16: bool = _changes(
     False, "Whether to round the weights to float16: half the size."
   )
   grow_positions: int = _changes(
     0,
-    "Tokens that a sequence may have from now on: the table of positions is "
-    "repeated from its beginning. 0 leaves it.",
+    "The new maximum number of tokens of an input. The table of positions is "
+    "filled up with copies from its beginning. 0 changes nothing.",
     least=0,
   )
   resize_vocab: int = _changes(
     0,
-    "Tokens that the vocabulary has from now on: the embeddings of new ones "
-    "are random. 0 leaves it.",
+    "The new number of tokens in the vocabulary. New tokens get random "
+    "embeddings. 0 changes nothing.",
     least=0,
   )
   seed: int = _changes(
-    12345, "Decides the new embeddings.", needs="resize_vocab"
+    12345, "Decides the random embeddings.", needs="resize_vocab"
   )
 
   def check(self) -> None:

@@ -43,24 +43,26 @@ class PretrainingDataSettings(pretraining.RecordFlags):
 
   text_column: str | None = _flags(
     None,
-    "Of JSON Lines, CSV or TSV: the column of the texts, name or number from "
-    "0. A row is then a document, a line of it a sentence.",
+    "For JSON Lines, CSV or TSV: the column of the texts, as a name or a "
+    "number from 0. Each row is then a document, and each line in it a "
+    "sentence.",
   )
   num_processes: int = _flags(
     1,
-    "Blocks made at once, at most one a core; the records do not depend on it.",
+    "How many blocks of documents are made at once; not more than there are "
+    "cores. The records do not depend on it.",
     least=1,
   )
   num_shards: int = _flags(
     1,
-    "Jobs that share the blocks; -00000-of-00008 is added to --output_file, "
-    "and a job whose file is there ends at once.",
+    "The number of jobs that share the blocks. Each job adds -00000-of-00008 "
+    "and so on to --output_file, and ends at once if its file exists.",
     least=1,
   )
   shard_index: int | None = _flags(
     None,
-    "Which of --num_shards this is, from 0; default: the number of an array "
-    "job of Slurm, Kubernetes, AWS or Google Cloud.",
+    "The number of this job, from 0, if there are --num_shards. Default: the "
+    "number that an array job of Slurm, Kubernetes, AWS or Google Cloud has.",
     least=0,
   )
 

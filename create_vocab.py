@@ -36,21 +36,29 @@ class VocabSettings(typed_flags.Settings):
   """The settings of this program."""
 
   input_file: str = _flags(
-    typed_flags.REQUIRED, "Files or globs, .gz, .xz, by commas.", path="files"
+    typed_flags.REQUIRED,
+    "Text files or globs, separated by commas; .gz and .xz are read, too.",
+    path="files",
   )
   text_column: str | None = _flags(None, flag_texts.TEXT_COLUMN)
   output_file: str = _flags(
-    typed_flags.REQUIRED, "Vocabulary, a token a line.", path="new_files"
+    typed_flags.REQUIRED,
+    "The vocabulary to write, one token per line.",
+    path="new_files",
   )
-  vocab_size: int = _flags(30522, "Tokens in all; a small text may give fewer.")
-  do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
+  vocab_size: int = _flags(
+    30522, "The number of tokens. A small text may give fewer."
+  )
+  do_lower_case: bool = _flags(
+    True, "Whether to lower-case the text and strip accents."
+  )
   model: str = _flags(
     "wordpiece",
     vocabulary_table.MODELS_HELP,
     choices=tuple(vocabulary_table.ENDINGS),
   )
   reserved_tokens: tuple[str, ...] = _flags(
-    tuple(sentence_pieces.SPECIAL), "The vocabulary's first tokens."
+    tuple(sentence_pieces.SPECIAL), "The first tokens of the vocabulary."
   )
 
 

@@ -38,25 +38,27 @@ class ExportSettings(shared_flags.StartSettings):
   )
   init_checkpoint: str | None = _flags(
     None,
-    "Instead of --model_dir: weights that were pre-trained, to make vectors or "
-    "guess masked words; with --bert_config_file.",
+    "The weights of a pre-trained model, instead of --model_dir: the export "
+    "makes vectors or guesses masked words. Needs --bert_config_file.",
     path="checkpoint",
   )
   bert_config_file: str | None = _flags(
-    None, "With --init_checkpoint: the model's architecture.", path="file"
+    None,
+    "With --init_checkpoint: the bert_config.json of the model.",
+    path="file",
   )
   vocab_file: str | None = _flags(
     None,
-    "The vocabulary of the model; default the one in its folder.",
+    "The vocabulary of the model. Default: the one in its folder.",
     path="file",
   )
   export_dir: str = _flags(
     typed_flags.REQUIRED,
-    "The folder to write; new or empty.",
+    "The folder to write. It must be new or empty.",
     path="empty_folder",
   )
   do_lower_case: bool = _flags(
-    True, "With --init_checkpoint: whether the model is an uncased one."
+    True, "With --init_checkpoint: whether the model lower-cases text."
   )
   format: str = _flags(
     "saved_model",
@@ -65,76 +67,98 @@ class ExportSettings(shared_flags.StartSettings):
   )
   task: str | None = _flags(
     None,
-    "With --init_checkpoint; default fill_mask if it has the head for it.",
+    "With --init_checkpoint: what the export does. Default: fill_mask if the "
+    "checkpoint has the head for it, otherwise features.",
     choices=("features", "fill_mask"),
   )
   max_seq_length: int | None = _predictions(
-    None, "Most tokens per input; 128 with --init_checkpoint.", least=8
+    None,
+    "The maximum number of tokens of an input; 128 with --init_checkpoint.",
+    least=8,
   )
   doc_stride: int | None = _count(
-    "Tokens from one window of a text to the next."
+    "The number of tokens from the start of one window of a text to the start "
+    "of the next."
   )
-  max_query_length: int | None = _count("Most tokens of a question.")
-  n_best_size: int | None = _count("Starts and ends to combine in a window.")
-  max_answer_length: int | None = _count("Most tokens of an answer.")
-  top_k: int | None = _count("Of fill_mask: guesses for each mask; default 5.")
+  max_query_length: int | None = _count(
+    "The maximum number of tokens of a question."
+  )
+  n_best_size: int | None = _count(
+    "How many of the best start and end positions to combine in a window."
+  )
+  max_answer_length: int | None = _count(
+    "The maximum number of tokens of an answer."
+  )
+  top_k: int | None = _count(
+    "For fill_mask: how many guesses to give for each mask; 5 by default."
+  )
   version_2_with_negative: bool | None = _predictions(
-    None, "Whether questions may have no answer."
+    None, "Whether some questions have no answer."
   )
   whole_word_answers: bool | None = _predictions(
-    None, "Whether an answer is widened to whole words."
+    None, "Whether to widen an answer to whole words."
   )
   by_character: bool | None = _predictions(
-    None, "Of taggers: whether every character is a word."
+    None, "For taggers: whether every character is a word."
   )
   null_score_diff_threshold: float | None = _predictions(
     None,
-    "The odds above which a question has no answer; default the best threshold "
-    "that run_squad.py found, else its flag.",
+    "A question gets no answer if the score of 'no answer' exceeds the score "
+    "of the best answer by more than this number. Default: the best threshold "
+    "that run_squad.py found, otherwise the one of its flag.",
   )
   window_pooling: str | None = _predictions(
     None,
-    "Of classifiers: how the logits of a text's windows become its own.",
+    "For classifiers: how the logits of a text's windows become the logits of "
+    "the text.",
     choices=("mean", "max"),
   )
   layer: int | None = _predictions(
-    None, "Of features: 0 is the lowest layer, -1 the highest."
+    None, "For features: the layer; 0 is the lowest, -1 the highest."
   )
   pooling: str | None = _predictions(
     None,
-    "Of features: how a text's vector is made of those of its tokens; default "
-    "as a folder of sentence-transformers states, or mean.",
+    "For features: how the vectors of the tokens become one vector of the "
+    "text. Default: as a sentence-transformers model states, otherwise mean.",
     choices=("cls", "mean", "max"),
   )
   normalize: bool | None = _predictions(
-    None, "Of features: whether vectors are scaled to the length 1."
+    None, "For features: whether to scale vectors to length 1."
   )
   quantize: str = _predictions(
     "none",
-    "Of onnx: computes the encoder's products with numbers of this type. Needs "
-    "--eval_file, whose texts the export and the model answer.",
+    "For onnx: the type of the numbers in which the encoder multiplies. int8 "
+    "needs --eval_file: the program compares the answers of the export and the "
+    "model on its texts.",
     choices=("none", "int8"),
   )
   eval_file: str | None = _comparison(
     None,
-    "Texts for 50 answers or more, as predict.py takes them: text, TSV, CSV or "
-    "JSONL; labels are not read. For fill_mask with [MASK].",
+    "A file with texts for at least 50 answers, as predict.py takes it: text, "
+    "TSV, CSV or JSON Lines. Labels are not read. For fill_mask the texts "
+    "contain [MASK].",
     path="file",
   )
   text_column: str | None = _comparison(
-    None, "Of --eval_file: the column, as --text_column of predict.py."
+    None,
+    "The column of the text in --eval_file, as --text_column of predict.py.",
   )
   text_pair_column: str | None = _comparison(
-    None, "Of --eval_file: the column, as --text_pair_column of predict.py."
+    None,
+    "The column of the second text in --eval_file, as --text_pair_column of "
+    "predict.py.",
   )
   max_eval_examples: int = _comparison(
-    500, "Texts to answer, evenly spread over --eval_file.", least=50
+    500,
+    "How many texts of --eval_file to answer; they are evenly spread over it.",
+    least=50,
   )
   max_changed: float = _comparison(
     0.03,
-    "The largest share of answers that may change: the labels of words and "
-    "guesses for masks; numbers by a tenth of their deviation; vectors to a "
-    "cosine below 0.95.",
+    "The largest share of the answers that may change. Labels of words and "
+    "guesses for masks count as changed if they differ, numbers if they differ "
+    "by a tenth of their standard deviation, vectors if the cosine is below "
+    "0.95.",
     least=0.0,
     most=1.0,
   )

@@ -11,9 +11,9 @@ import re
 
 from bert.cli import (
   flag_texts,
+  inference_settings,
   model_folder,
   program,
-  shared_flags,
   typed_flags,
 )
 from bert.data import text_prompts, vector_files
@@ -23,34 +23,33 @@ _output = typed_flags.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VectorSettings(shared_flags.InferenceSettings):
+class VectorSettings(inference_settings.InferenceSettings):
   """The settings of this program."""
 
   input_file: str = _data(
     typed_flags.REQUIRED, flag_texts.INPUT_FILE, path="input"
   )
   output_file: str = _output(
-    typed_flags.REQUIRED, "The file of vectors.", path="new_files"
+    typed_flags.REQUIRED, "The file of vectors to write.", path="new_files"
   )
   layers: tuple[str, ...] = _output(
     ("-1", "-2", "-3", "-4"),
-    "Numbers of layers: 0 is the lowest, -1 the highest.",
+    "The layers to write: 0 is the lowest, -1 the highest.",
   )
   pooling: str = _output(
     "none",
-    "none: a vector for every token. Or one for every text, of each layer: cls "
-    "is that of [CLS]; mean and max are over all tokens, [CLS] and [SEP] "
-    "included, padding not. A folder of sentence-transformers states its own "
-    "default, and those of --normalize and --layers.",
+    "none: one vector per token. cls, mean, max: one vector per text and "
+    "layer: the one of [CLS], or the mean or maximum over all tokens, with "
+    "[CLS] and [SEP], without padding. A sentence-transformers folder states "
+    "its own default for this flag, --normalize and --layers.",
     choices=("none", "cls", "mean", "max"),
   )
-  normalize: bool = _output(
-    False, "Whether every vector is scaled to the length 1."
-  )
+  normalize: bool = _output(False, "Whether to scale every vector to length 1.")
   prompt_name: str | None = _output(
     None,
-    "The prompt to put before every text, of those that a folder of "
-    "sentence-transformers has, such as query; default the one it states.",
+    "The name of the prompt to put before every text, such as query, if the "
+    "model is a sentence-transformers folder that has prompts. Default: the "
+    "prompt that the folder states.",
   )
   # What the folder states: see `text_prompts.PREPARATION`.
   prompts: dict[str, str] | None = None
@@ -58,12 +57,12 @@ class VectorSettings(shared_flags.InferenceSettings):
   lower_case: bool | None = None
   output_format: str = _output(
     "jsonl",
-    "jsonl: the original's JSON, a line for a text, rounded to 6 decimals. "
-    "npz: arrays for numpy.load.",
+    "jsonl: the JSON of the original, one line per text, rounded to 6 "
+    "decimals. npz: arrays for numpy.load.",
     choices=vector_files.FORMATS,
   )
   use_one_hot_embeddings: bool = _output(
-    False, "Accepted but ignored: it makes no difference to the result."
+    False, "Ignored: it makes no difference to the result."
   )
 
   def check(self) -> None:

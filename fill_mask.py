@@ -7,7 +7,7 @@ Without --text it reads --input_file, or else the standard input.
 
 import dataclasses
 
-from bert.cli import model_folder, program, shared_flags, typed_flags
+from bert.cli import inference_settings, model_folder, program, typed_flags
 from bert.data import files, progress
 
 _data = typed_flags.group("Data")
@@ -15,25 +15,28 @@ _output = typed_flags.group("Output")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FillMaskSettings(shared_flags.InferenceSettings):
+class FillMaskSettings(inference_settings.InferenceSettings):
   """The settings of this program."""
 
   text: tuple[str, ...] = _data(
-    (), "A text, instead of --input_file; may be given again.", repeated=True
+    (),
+    "A text, instead of --input_file. You may pass the flag several times.",
+    repeated=True,
   )
   top_k: int = _output(
-    5, "Guesses for each mask.", least=1, needs="score=false"
+    5, "How many guesses to give for each mask.", least=1, needs="score=false"
   )
   score: bool = _output(
     False,
-    "Whether to give each text's pseudo-log-likelihood (natural logarithm) and "
-    "pseudo-perplexity instead: every token is masked in turn. Of a model "
-    "that reads from left to right both are real ones: every token is guessed "
-    "from those before it.",
+    "Whether to score each text instead. Every token is masked in turn; the "
+    "program gives the sum of the logarithms of the right tokens' "
+    "probabilities (pseudo-log-likelihood) and the pseudo-perplexity. A model "
+    "that reads from left to right guesses each token from the ones before it, "
+    "which gives the real likelihood and perplexity.",
   )
   output_format: str = _output(
     "table",
-    "table: to read. jsonl: a JSON object for every line of the input.",
+    "table: for people. jsonl: one JSON object per line of the input.",
     choices=("table", "jsonl"),
   )
 

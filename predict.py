@@ -40,62 +40,80 @@ class PredictSettings(typed_flags.Settings):
   )
   text: tuple[str, ...] = _flags(
     (),
-    "A line of input, instead of --input_file; may be given again.",
+    "A line of input, instead of --input_file. You may pass the flag several "
+    "times.",
     repeated=True,
   )
   input_file: str = _flags(
     files.STANDARD_INPUT,
-    "The file of texts, .gz and .xz too, or - for the standard input.",
+    "The file of texts; .gz and .xz are read, too. - is the standard input.",
     path="input",
   )
   input_format: str = _lines(
     "auto",
-    "lines: one text per line. tsv: a column for each input of the model. "
+    "lines: one text per line. tsv: one column for each input of the model. "
     "csv: the same with commas and quotes. jsonl: objects with the inputs by "
-    "name, and id. auto: by the file's name, else tsv if the model takes "
-    "several texts.",
+    "name, and id. auto: by the name of the file; if that does not tell, tsv "
+    "for a model that takes several texts, else lines.",
     choices=("auto", *request_lines.FORMATS),
   )
   text_column: str | None = _lines(
     None,
-    "Of a TSV or CSV file: the column of the model's first input, name or "
-    "number from 0; default that of the training, what a header as GLUE's "
-    "names, or the first.",
+    "For TSV and CSV files: the column of the first text, as a name or a "
+    "number from 0. Default: the column of the training, or the one that the "
+    "header names as GLUE does, otherwise the first.",
   )
   text_pair_column: str | None = _lines(
-    None, "Of such a file: the column of the second input, if there is one."
+    None,
+    "For TSV and CSV files: the column of the second text, if there is one.",
   )
   header: str = _lines(
     "auto",
-    "Whether the first row of such a file holds names; auto: if it has those "
-    "of the columns, or of the model's inputs.",
+    "Whether the first row of a TSV or CSV file has names. auto: yes if these "
+    "are the names of the columns or of the model's inputs.",
     choices=("auto", "yes", "no"),
   )
   output_file: str | None = _flags(
-    None, "The file to write; default the standard output.", path="new_files"
+    None, "The file to write. Default: the standard output.", path="new_files"
   )
   batch_size: int = _flags(
     exported_model.BATCH_SIZE,
-    "Inputs of the model's full length per batch; of shorter ones, more.",
+    "The batch size for inputs of full length. Batches of shorter inputs "
+    "contain more of them.",
     least=1,
   )
   engine: str | None = _flags(
     None,
-    "What runs an export of --format=onnx, by default onnxruntime; which is "
-    "faster where: docs/speed.md.",
+    "What runs an export of --format=onnx; onnxruntime by default. "
+    "docs/speed.md says which one is faster on which processor.",
     choices=exported_model.ENGINES,
   )
-  threads: int = _flags(0, "Cores that compute a batch; 0: all.", least=0)
-  serve: bool = _serving(False, "Whether to answer on a web page instead.")
-  host: str = _server("127.0.0.1", "The address; 0.0.0.0 for all networks.")
+  threads: int = _flags(
+    0, "How many cores compute a batch; 0 uses all.", least=0
+  )
+  serve: bool = _serving(
+    False, "Whether to start a server with a web page instead."
+  )
+  host: str = _server(
+    "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."
+  )
   allowed_hosts: tuple[str, ...] = _server(
-    (), "Accepted host names besides addresses, localhost and the machine's."
+    (),
+    "Host names that requests may use, besides addresses, localhost and the "
+    "name of this machine.",
   )
-  port: int = _server(8080, "The port; 0 for any that is free.", least=0)
+  port: int = _server(
+    8080, "The port to listen on; 0 takes any free port.", least=0
+  )
   max_request_bytes: int = _server(
-    1 << 20, "Most bytes of the body of a request.", least=0
+    1 << 20, "The maximum size of a request's body, in bytes.", least=0
   )
-  batch_wait_ms: int = _server(3, "How long a batch waits for more.", least=0)
+  batch_wait_ms: int = _server(
+    3,
+    "How many milliseconds to wait for more requests before a batch is "
+    "computed.",
+    least=0,
+  )
 
   def source(self) -> request_lines.Source:
     """Returns where the texts are; each of its fields is a flag."""

@@ -32,46 +32,57 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   )
   skip_unlabelled: bool = _data(
     False,
-    "Whether to leave out rows that have no label, but for --predict_file.",
+    "Whether to leave out rows without a label, except in --predict_file.",
     needs="task_name=file",
   )
-  labels: tuple[str, ...] = _task((), "Labels; by default the training file's.")
-  seeds: tuple[str, ...] = _task(
-    (), "Trains once with each; results are in output_dir/seed-N."
+  labels: tuple[str, ...] = _task(
+    (),
+    "The labels, separated by commas. Default: the labels that the training "
+    "file has.",
   )
-  xnli_language: tuple[str, ...] = _task(("zh",), "Languages of XNLI to use.")
+  seeds: tuple[str, ...] = _task(
+    (),
+    "Trains once with each of these seeds. Results are in output_dir/seed-N.",
+  )
+  xnli_language: tuple[str, ...] = _task(
+    ("zh",), "The languages of XNLI to use."
+  )
   class_weights: tuple[str, ...] = _task(
     (),
-    "Weights of examples (multi_label: of their decisions) by label, in the "
-    "order of labels, of which only the ratios count; or 'balanced'.",
+    "One weight per label, in the order of the labels: examples of this label "
+    "count this much more in the loss (multi_label: its decisions do). Only "
+    "the ratios matter. 'balanced': rare labels get more weight.",
     decides=("training",),
   )
   problem: str = _task(
     "single_label",
-    "What your own data asks for.",
+    "What your own data asks for: one label per text, several labels, or a "
+    "number.",
     choices=tuple(classification_problems.PROBLEMS),
   )
   label_separator: str = _task(
     ",",
-    "Between the labels of one example.",
+    "What separates the labels of one example.",
     needs="problem=multi_label",
     decides=("features",),
   )
   query_column: str | None = _data(
     None,
-    "The column of a query's id: pairs of a query and a text that may answer "
-    "it get the scores of a ranking, too, such as mrr_at_10 and ndcg_at_10.",
+    "The column of a query's id, for pairs of a query and a text that may "
+    "answer it. The program then also gives the scores of a ranking, such as "
+    "mrr_at_10 and ndcg_at_10.",
   )
   window_pooling: str = _task(
     "mean",
-    "How the logits of a text are made of those of its windows.",
+    "How the logits of a text's windows become the logits of the text.",
     choices=("mean", "max"),
     needs="doc_stride",
     decides=("answers",),
   )
   doc_stride: int | None = _task(
     None,
-    "Tokens from one window of a long text to the next; default truncates.",
+    "Reads a long text in windows: the number of tokens from the start of one "
+    "window to the start of the next. By default, long texts are truncated.",
     least=1,
     decides=("features", "answers"),
   )

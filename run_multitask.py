@@ -19,29 +19,33 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
 
   tasks_file: str = _data(
     typed_flags.REQUIRED,
-    "The tasks: a JSON list of objects with name, kind, the flags of the "
-    "kind's own program, and maybe rate and weight; see docs/multitask.md.",
+    "A JSON list of the tasks. Each is an object with name, kind, the flags of "
+    "the kind's own program, and perhaps rate and weight; see "
+    "docs/multitask.md.",
     path="file",
   )
   num_train_steps: int | None = _training(
     None,
-    "Updates in all; default those of --num_train_epochs of all examples.",
+    "The total number of updates. Default: --num_train_epochs through the "
+    "examples of all tasks.",
     least=1,
     most=shared_flags.MOST_STEPS,
   )
   examples_limit: int = _training(
     2**21,
-    "A task with more examples is drawn like one with this many.",
+    "A task with more examples than this is drawn as if it had this many.",
     least=1,
   )
   temperature: float = _training(
     1.0,
-    "1 draws tasks in proportion to their examples; more, more evenly.",
+    "1 draws tasks in proportion to their examples; larger numbers draw them "
+    "more evenly.",
     least=1e-3,
   )
   schedule: str = _training(
     "constant",
-    "Whether tasks are drawn at their rates to the end, or ever more evenly.",
+    "constant: tasks are drawn with the same probabilities to the end. "
+    "annealed: the probabilities become more even during training.",
     choices=("constant", "annealed"),
   )
 

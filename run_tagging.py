@@ -23,18 +23,21 @@ class TaggingSettings(shared_flags.DataSettings):
   token_column: int = _data(0, "The column of the word, from 0.", least=0)
   tag_column: int = _data(
     -1,
-    "The column of the tag; -1 is the last. A file to predict may lack it.",
+    "The column of the tag, from 0; -1 is the last. A file to predict may lack "
+    "it.",
     least=-1,
   )
   tag_scheme: str = _data(
     "auto",
-    "How tags mark entities. auto: detected in each file. none: they mark "
-    "none, as parts of speech; scores are then those of words.",
+    "How the tags mark entities. auto detects it in each file. none: the tags "
+    "do not mark entities, for example parts of speech; words are scored "
+    "instead.",
     choices=("auto", *tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
   )
   document_context: bool = _task(
     False,
-    "Whether to fill inputs up with neighbouring sentences of the document.",
+    "Whether to fill up inputs with the neighbouring sentences of the "
+    "document.",
     decides=("features", "answers"),
   )
 

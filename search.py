@@ -43,47 +43,59 @@ class SearchSettings(typed_flags.Settings):
 
   model: str = _index(
     typed_flags.REQUIRED,
-    "What makes vectors: an export, a folder of sentence-transformers, or its "
-    "name on the Hub.",
+    "The model that makes the vectors: an export, a folder of "
+    "sentence-transformers, or its name on the Hugging Face Hub.",
     path="model",
   )
   input_file: str = _index(
-    typed_flags.REQUIRED, "The texts, one a line.", path="file"
+    typed_flags.REQUIRED, "The texts to search, one per line.", path="file"
   )
   text_column: str | None = _index(None, flag_texts.TEXT_COLUMN)
   index_file: str = _index(
     typed_flags.REQUIRED,
-    "The .npy of their vectors; made if it is not there.",
+    "The .npy file of their vectors. The program makes it if it does not "
+    "exist.",
     path="new_files",
   )
   vectors_file: str | None = _index(
     None,
-    "Makes the index of this .npz of extract_features.py: a vector a line.",
+    "Makes the index from this .npz file of extract_features.py, one vector "
+    "per line.",
     path="file",
   )
   query: tuple[str, ...] = _search(
-    (), "A text to search for; may be given again.", repeated=True
+    (),
+    "A text to search for. You may pass the flag several times.",
+    repeated=True,
   )
   query_file: str | None = _search(
-    None, "More of them, one a line.", path="input"
+    None, "A file with more queries, one per line.", path="input"
   )
   prompt_name: str | None = _query(
     None,
-    "The prompt to put before every query, of those that the model has, such "
-    "as query; default the one that it states.",
+    "The name of the model's prompt to put before every query, such as query. "
+    "Default: the prompt that the model states.",
   )
   line_prompt_name: str | None = _index(
-    None, "The prompt to put before every line; default likewise."
+    None,
+    "The name of the model's prompt to put before every line. Default: the "
+    "prompt that the model states.",
   )
-  top_k: int = _query(10, "Lines to find for each query.", least=1)
+  top_k: int = _query(10, "How many lines to find for each query.", least=1)
   rerank: str | None = _query(
     None,
-    "A run_classifier.py model of pairs, which scores query and line together "
-    "and orders the first lines anew: --rerank_lines, or --top_k if that is "
-    "more.",
+    "A run_classifier.py model of text pairs. It reads the query together with "
+    "each of the best lines and sorts these lines by its score. --rerank_lines "
+    "says how many lines.",
     path="model",
   )
-  rerank_lines: int = _search(100, "See --rerank.", least=1, needs="rerank")
+  rerank_lines: int = _search(
+    100,
+    "With --rerank: how many of the best lines to sort again, at least "
+    "--top_k.",
+    least=1,
+    needs="rerank",
+  )
   rerank_label: str = _search(
     "1",
     "With --rerank: the label whose probability is the score.",
@@ -91,7 +103,8 @@ class SearchSettings(typed_flags.Settings):
   )
   output_file: str | None = _search(
     None,
-    "JSON Lines of the answers, instead of a table to read.",
+    "A JSON Lines file for the answers. Without it, the program prints a "
+    "table.",
     path="new_files",
   )
 

@@ -103,12 +103,12 @@ def load(
   if not is_trained and not (is_encoder and has_tokens):
     raise ValueError(_describe(folder, found))
   imports.import_tensorflow()  # It takes seconds.
-  from bert.cli import model_folder, shared_flags
+  from bert.cli import inference_settings, model_folder
   from bert.export import exporting
 
   trained = None
   if is_encoder:
-    settings = shared_flags.InferenceSettings(model=folder)
+    settings = inference_settings.InferenceSettings(model=folder)
     settings = model_folder.find_files(settings)
     trained = load_pretrained(settings, "features")
     vocab_file = settings.vocab_file

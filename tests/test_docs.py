@@ -29,7 +29,7 @@ PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # and of tensorboard.
 OTHER_FLAGS = set(
   "runner extra_package project region temp_location flink_master "
-  "spark_master_url job_endpoint logdir array mem".split()
+  "spark_master_url job_endpoint logdir array mem flagfile helpfull".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(
@@ -205,7 +205,9 @@ def test_commands_have_flags_that_exist_and_all_that_are_needed(
   given = {}
   for argument in arguments:
     name, _, value = argument.removeprefix("--").partition("=")
-    if argument.startswith("--") and name not in OTHER_FLAGS:
+    if name == "flagfile":
+      assert (paths.ROOT / value).is_file()
+    elif argument.startswith("--") and name not in OTHER_FLAGS:
       given[name] = value if "=" in argument else None
   if program not in declared:
     assert given.keys() <= script_flags(path)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import bert
 from bert import extract_features
-from bert.cli import shared_flags, text_programs
+from bert.cli import inference_settings, text_programs
 import paths
 import program_flags
 import tiny
@@ -243,7 +243,9 @@ def test_a_column_of_json_lines_has_the_vectors_of_its_texts(
 
 
 def test_a_proposed_command_has_flags_of_value_1():
-  settings = shared_flags.InferenceSettings(model="mini", max_seq_length=16)
+  settings = inference_settings.InferenceSettings(
+    model="mini", max_seq_length=16
+  )
   command = text_programs.export_command(settings, "features", layer=1)
   assert "--layer=1 " in command
 

@@ -22,42 +22,49 @@ class DeviceSettings(typed_flags.Settings):
 
   distribution: str = _devices(
     "default",
-    "default: one device. mirrored: all devices of this host. multi_worker: "
-    "all hosts of TF_CONFIG. tpu: the TPU that --tpu_name names.",
+    "default: one device. mirrored: all devices of this machine. multi_worker: "
+    "all machines that TF_CONFIG names. tpu: the TPU that --tpu_name names.",
     choices=("default", "mirrored", "multi_worker", "tpu"),
   )
   precision: str = _devices(
     "float32",
-    "What matrix products compute in; the rest is float32 always. auto: "
-    "bfloat16 where the device has products of it (AVX512_BF16, AMX, GPUs "
-    "since 2020, TPUs), else float32; a training that resumes keeps its own.",
+    "The type in which matrices are multiplied; everything else is float32. "
+    "auto: bfloat16 if the device is made for it (AVX512_BF16, AMX, GPUs since "
+    "2020, TPUs), else float32. A training that resumes keeps its own.",
     choices=("float32", "bfloat16", "auto"),
     decides=("training",),
   )
   deterministic: bool = _devices(
-    True, "On GPUs: whether every run gives the same bits, as on CPUs; slower."
+    True,
+    "On GPUs: whether every run gives the same bits, as it does on CPUs. "
+    "Slower.",
   )
   tf32: bool = _devices(
     False,
-    "On GPUs: whether float32 products may round inputs to TensorFloat-32: "
-    "faster, with errors of 1e-3 instead of 1e-6.",
+    "On GPUs: whether float32 products may round their inputs to "
+    "TensorFloat-32. Faster, with errors of 1e-3 instead of 1e-6.",
   )
-  use_tpu: bool = _devices(False, "Same as --distribution=tpu.")
+  use_tpu: bool = _devices(False, "The same as --distribution=tpu.")
   tpu_name: str | None = _devices(
     None,
-    "The name or grpc:// address of the TPU; local for that of this machine.",
+    "The name or the grpc:// address of the TPU; local for a TPU of this "
+    "machine.",
     needs=_TPU,
   )
-  tpu_zone: str | None = _devices(None, "The zone of the TPU.", needs=_TPU)
+  tpu_zone: str | None = _devices(
+    None, "The zone of the TPU in Google Cloud.", needs=_TPU
+  )
   gcp_project: str | None = _devices(
-    None, "The project of the TPU.", needs=_TPU
+    None, "The Google Cloud project of the TPU.", needs=_TPU
   )
   master: str | None = _devices(
     None,
     "The grpc:// address of the TPU, if --tpu_name is not given.",
     needs=_TPU,
   )
-  num_tpu_cores: int = _devices(8, "Ignored: the TPU says how many it has.")
+  num_tpu_cores: int = _devices(
+    8, "Ignored: the program asks the TPU how many cores it has."
+  )
 
   @property
   def compute_dtype(self) -> str:

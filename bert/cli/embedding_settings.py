@@ -31,33 +31,41 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
 
   objective: str = _task(
     OBJECTIVES[0],
-    "What is learned from. pairs: texts that belong together, against the "
-    "others of the batch and perhaps hard negatives in the label column. "
-    "scores: how similar pairs are. sentences: texts alone, each with another "
-    "dropout (SimCSE). labels: few texts of a class, which makes a classifier "
-    "(SetFit). Columns are text, text and label or, of labels, named so.",
+    "What to learn from. pairs: texts that belong together; the other texts of "
+    "the batch are the negatives, besides hard negatives in the label column. "
+    "scores: pairs with their similarity. sentences: single texts, each "
+    "compared with itself under another dropout mask (SimCSE). labels: a few "
+    "texts of each class, which also makes a classifier (SetFit). Columns 0, "
+    "1, 2: text, second text, label; for labels, columns called text and "
+    "label.",
     choices=OBJECTIVES,
     decides=("training",),
   )
   pooling: str = _task(
     "mean",
-    "How a text's vector is made of those of its tokens; default also what a "
-    "--model of sentence-transformers states.",
+    "How the vectors of the tokens become one vector of the text. Default: as "
+    "a --model of sentence-transformers states, otherwise mean.",
     choices=("mean", "cls", "max"),
     decides=("model",),
   )
   normalize: bool = _task(
     False,
-    "Whether every vector is scaled to the length 1; default likewise.",
+    "Whether to scale every vector to length 1. Default: as a --model of "
+    "sentence-transformers states, otherwise false.",
     decides=("model",),
   )
   temperature: float = _task(
-    0.05, "What training divides cosines by.", least=1e-3, decides=("training",)
+    0.05,
+    "Training divides the cosines by this number.",
+    least=1e-3,
+    decides=("training",),
   )
   min_score: float = _task(
-    0.0, "The lowest score, or relevance, of a file.", needs=_OF_PAIRS
+    0.0, "The lowest score or relevance that a file can have.", needs=_OF_PAIRS
   )
-  max_score: float = _task(5.0, "The highest one.", needs=_OF_PAIRS)
+  max_score: float = _task(
+    5.0, "The highest score or relevance that a file can have.", needs=_OF_PAIRS
+  )
   text_pair_column: str | None = typed_flags.narrow(
     shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
   )

@@ -1,16 +1,63 @@
-"""Texts of --help that several programs share."""
+"""Which flags --help shows, and texts of flags that several programs share."""
+
+# --helpfull shows all flags of a program; --help the required ones and these,
+# with which nine of ten commands are written.
+MOST_USED = frozenset(
+  {
+    "data_dir",
+    "train_file",
+    "eval_file",
+    "eval_input_file",
+    "predict_file",
+    "input_file",
+    "output_file",
+    "text_column",
+    "label_column",
+    "eval_share",
+    "do_train",
+    "do_eval",
+    "do_predict",
+    "num_train_epochs",
+    "num_train_steps",
+    "num_warmup_steps",
+    "learning_rate",
+    "train_batch_size",
+    "max_seq_length",
+    "masks",
+    "dupe_factor",
+    "documents_per_block",
+    "num_processes",
+    "version_2_with_negative",
+    "objective",
+    "layers",
+    "pooling",
+    "output_format",
+    "format",
+    "quantize",
+    "head",
+    "text",
+    "serve",
+    "query",
+    "top_k",
+    "score",
+  }
+)
+# A program with at most this many flags shows all of them.
+FEW_FLAGS = 13
 
 MODEL = (
-  "The model's folder, which stands for its config, vocabulary, casing and "
-  "weights: an unpacked release, the --output_dir of a training, or a folder "
-  "of Hugging Face's, KerasHub's or TF-Hub's. Or a model's name on the Hugging "
-  "Face Hub, owner/name or owner/name@revision, which is fetched."
+  "The folder of the model, from which the program takes config, vocabulary, "
+  "casing and weights: an unzipped model that Google released, the "
+  "--output_dir of a training, or a folder that Hugging Face, KerasHub or "
+  "TF-Hub wrote. Or a model's name on the Hugging Face Hub, owner/name or "
+  "owner/name@revision: the program fetches it."
 )
 INPUT_FILE = (
-  "UTF-8 text, one input a line: files or globs, separated by commas, .gz and "
-  ".xz too; or - for the standard input."
+  "UTF-8 text, one input per line: files or globs, separated by commas; .gz "
+  "and .xz are read, too. - is the standard input."
 )
 TEXT_COLUMN = (
-  "Of JSON Lines, CSV or TSV: the column of the texts, name or number from 0; "
-  "default: the input is plain text."
+  "For JSON Lines, CSV or TSV: the column of the texts, as a name or a number "
+  "from 0. Default: the input is plain text."
 )
+CONFIG = "The bert_config.json of the model: its architecture."

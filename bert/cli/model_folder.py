@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from bert import tokenization
-from bert.cli import shared_flags
+from bert.cli import inference_settings, shared_flags
 from bert.convert import tokenizer_files
 from bert.data import file_search, files, hub, progress
 from bert.vocabularies import vocabulary_table
@@ -260,7 +260,8 @@ def read_config(
 
 
 def read_checked_config(
-  settings: shared_flags.InferenceSettings | shared_flags.FineTuningSettings,
+  settings: inference_settings.InferenceSettings
+  | shared_flags.FineTuningSettings,
 ) -> "modeling.EncoderConfig":
   """Reads the config; compares vocabulary and lengths with it."""
   config = read_config(settings)

@@ -38,24 +38,39 @@ class ReaderSettings(shared_flags.TrainingSettings):
 
   input_file: str = _data(
     typed_flags.REQUIRED,
-    "TFRecord files of create_pretraining_data.py: comma-separated globs.",
+    "The TFRecord files that create_pretraining_data.py wrote: names or globs, "
+    "separated by commas.",
     path="files",
   )
   eval_input_file: str | None = _data(
-    None, "TFRecord files to evaluate on; default --input_file.", path="files"
+    None,
+    "The TFRecord files to evaluate on. Default: --input_file.",
+    path="files",
   )
-  max_seq_length: int = _data(128, "Tokens per record, as made.", least=1)
+  max_seq_length: int = _data(
+    128,
+    "The number of tokens in a record, as create_pretraining_data.py made "
+    "them.",
+    least=1,
+  )
   max_predictions_per_seq: int = _data(
-    20, "Most masked tokens per record.", least=1
+    20,
+    "The maximum number of masked tokens in a record, as "
+    "create_pretraining_data.py made them.",
+    least=1,
   )
   group_by_length: bool = _training(
     False,
-    "Whether to batch records of similar length: faster if many are short.",
+    "Whether to make each batch of records of similar length. Faster if many "
+    "records are short.",
   )
-  eval_batch_size: int = _evaluation(8, "Examples per batch.", least=1)
+  eval_batch_size: int = _evaluation(
+    8, "Examples per batch of an evaluation.", least=1
+  )
   max_eval_steps: int = _evaluation(
     100,
-    "Batches to evaluate, starting over at the end; 0: every record once.",
+    "The number of batches to evaluate; at the end of the records it starts "
+    "again. 0 evaluates every record once.",
     least=0,
   )
 
@@ -67,34 +82,54 @@ class PretrainingSettings(
   """The settings of run_pretraining.py."""
 
   dynamic_masking: bool = _data(
-    False, "Whether to mask records of --masks=false, each time anew."
+    False,
+    "Whether to mask the records of --masks=false here. The masks are redrawn "
+    "each time a record is read.",
   )
   masked_lm_prob: float = _data(
-    0.15, "Part of tokens masked.", least=0, most=1, needs="dynamic_masking"
+    0.15,
+    "The share of the tokens that --dynamic_masking masks.",
+    least=0,
+    most=1,
+    needs="dynamic_masking",
   )
   do_whole_word_mask: bool = _data(
-    False, "Whether it masks whole words.", needs="dynamic_masking"
+    False,
+    "Whether --dynamic_masking masks all pieces of a word together.",
+    needs="dynamic_masking",
   )
-  next_sentence: bool = _data(True, "Whether records are sentence pairs.")
+  next_sentence: bool = _data(
+    True,
+    "Whether the records are sentence pairs, to learn next-sentence prediction "
+    "from.",
+  )
   vocab_file: str | None = _model(
     None,
-    "The vocab.txt of the records; decides the vocab_size of the config.",
+    "The vocabulary with which the records were made. It decides the "
+    "vocab_size of the config.",
     path="file",
   )
   num_train_steps: int = _training(
-    100000, "Updates in all.", least=1, most=shared_flags.MOST_STEPS
+    100000,
+    "The total number of updates.",
+    least=1,
+    most=shared_flags.MOST_STEPS,
   )
   num_warmup_steps: int = _training(
-    10000, "Updates with a rising learning rate.", least=0
+    10000,
+    "The number of updates in which the learning rate rises (warm-up).",
+    least=0,
   )
   score_random_weights: bool = _training(
     False,
-    "Whether --do_eval may score weights drawn at random, to compare with.",
+    "Whether --do_eval may evaluate a model with random weights, as a score to "
+    "compare with.",
   )
   new_phase: bool = _training(
     False,
-    "Whether training may continue from --output_dir with other settings; "
-    "records begin anew if --input_file or --seed is another.",
+    "Whether training may continue from the checkpoint in --output_dir with "
+    "other settings. If --input_file or --seed changed, it begins with the "
+    "first record.",
   )
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
 
@@ -118,49 +153,73 @@ class RecordFlags(shared_flags.StartSettings):
 
   input_file: str = _flags(
     typed_flags.REQUIRED,
-    "Text files or globs, separated by commas, .gz and .xz too: a sentence a "
-    "line, a blank line between documents (the end of a file ends none).",
+    "Text files or globs, separated by commas; .gz and .xz are read, too. One "
+    "sentence per line, a blank line between documents. The end of a file does "
+    "not end a document.",
     path="files",
   )
   output_file: str = _flags(
     typed_flags.REQUIRED,
-    "TFRecord files to write, separated by commas; records go to them in turn.",
+    "The TFRecord files to write, separated by commas. Records go to them in "
+    "turn.",
     path="new_files",
   )
   model: str | None = _flags(None, flag_texts.MODEL, path="model")
   vocab_file: str = _flags(
     None, vocabulary_table.HELP, unless="model", path="file"
   )
-  do_lower_case: bool = _flags(True, "Whether to lower-case and strip accents.")
-  max_seq_length: int = _flags(128, "Tokens of a record, padded.")
+  do_lower_case: bool = _flags(
+    True,
+    "Whether to lower-case the text and strip accents. Pass false for a cased "
+    "vocabulary. With --model the program finds it out.",
+  )
+  max_seq_length: int = _flags(
+    128, "The number of tokens in a record. Shorter ones are padded."
+  )
   max_predictions_per_seq: int = _flags(
-    20, "Most masked tokens; choose --max_seq_length times --masked_lm_prob."
+    20,
+    "The maximum number of masked tokens in a record. Choose --max_seq_length "
+    "times --masked_lm_prob.",
   )
   masked_lm_prob: float = _flags(
-    0.15, "Part of tokens to be masked.", needs="masks=true"
+    0.15, "The share of the tokens to mask.", needs="masks=true"
   )
   short_seq_prob: float = _flags(
     0.1,
-    "Share of the documents whose pairs get a shorter, random length.",
+    "The share of the documents whose pairs get a shorter, random length.",
     needs="next_sentence=true",
   )
   dupe_factor: int = _flags(
     10,
-    "Times to use each document, masked anew. With --masks=false it only draws "
-    "other sentence pairs, and is 1 unless you pass it.",
+    "How many times each document is used, with new masks each time. With "
+    "--masks=false the copies differ only in their sentence pairs, and the "
+    "default is 1.",
   )
   do_whole_word_mask: bool = _flags(
-    False, "Masks all pieces of words or none.", needs="masks=true"
+    False, "Whether to mask all pieces of a word together.", needs="masks=true"
   )
-  random_seed: int = _flags(12345, "The same seed, the same records.")
+  random_seed: int = _flags(
+    12345, "Decides all random choices: the same seed gives the same records."
+  )
   documents_per_block: int = _flags(
     0,
-    "Makes records from blocks of this many documents, in bounded memory, "
-    "other than the original's; 0: one block of all documents.",
+    "Makes the records from blocks of this many documents, so that memory is "
+    "bounded. The records differ from the original's. 0: all documents are one "
+    "block.",
   )
-  compress: bool = _flags(False, "Writes GZIP files.")
-  masks: bool = _flags(True, "False leaves masking to --dynamic_masking.")
-  next_sentence: bool = _flags(True, "Whether records are sentence pairs.")
+  compress: bool = _flags(
+    False, "Whether to compress the TFRecord files (GZIP)."
+  )
+  masks: bool = _flags(
+    True,
+    "Whether to mask tokens. false leaves it to run_pretraining.py "
+    "--dynamic_masking.",
+  )
+  next_sentence: bool = _flags(
+    True,
+    "Whether the records are sentence pairs, to learn next-sentence prediction "
+    "from.",
+  )
 
   def for_records(self) -> pretraining_data.RecordSettings:
     """Returns what decides the records of a text."""

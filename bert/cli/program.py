@@ -26,7 +26,8 @@ from bert.data import imports, messages, progress
 
 FLAGS = typed_flags.FLAGS
 
-_HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "--helpshort"}
+_HELP = {"-h", "-help", "--help", "--helpshort"}
+_FULL_HELP = {"-helpfull", "--helpfull"}
 
 
 def start(kind: type[typed_flags.Settings]) -> None:
@@ -85,9 +86,10 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
   arguments = sys.argv[1:]
   if "--" in arguments:
     arguments = arguments[: arguments.index("--")]
-  if not _HELP.isdisjoint(arguments):
+  shows_all = not _FULL_HELP.isdisjoint(arguments)
+  if shows_all or not _HELP.isdisjoint(arguments):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
-    print(typed_flags.describe_flags(kind))
+    print(typed_flags.describe_flags(kind, shows_all))
     sys.exit(0)
   try:
     others = typed_flags.parse_command_line(kind, takes_others)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from bert.cli import devices, flag_texts, typed_flags
-from bert.data import file_search, files, path_checks, remote, text_files
+from bert.data import file_search, path_checks
 from bert.vocabularies import vocabulary_table
 
 _model = typed_flags.group("Model")
@@ -15,7 +15,6 @@ _training = typed_flags.group("Training")
 _evaluation = typed_flags.group("Evaluation and prediction")
 
 MOST_STEPS = 10**9  # A year of 30 a second.
-_CONFIG = "The bert_config.json of the model: its architecture."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,21 +40,24 @@ class ModelSettings(StartSettings):
 
   model: str | None = _model(None, flag_texts.MODEL, path="model")
   bert_config_file: str | None = _model(
-    None, _CONFIG, unless="model", path="file"
+    None, flag_texts.CONFIG, unless="model", path="file"
   )
   init_checkpoint: str | None = _model(
     None,
-    "Weights to start from, unless --output_dir has its own: the prefix or the "
-    "folder of a checkpoint, or what another library wrote.",
+    "Weights to start from: a checkpoint's prefix, its folder, or a model of "
+    "another library. Ignored if --output_dir already has a checkpoint.",
     path="checkpoint",
   )
   output_dir: str = _model(
     typed_flags.REQUIRED,
-    "The folder for checkpoints, TensorBoard events and results.",
+    "The folder that the program writes to: checkpoints, results, TensorBoard "
+    "events. If it has a checkpoint, training resumes from it.",
     path="new_folder",
   )
   report: bool = _model(
-    True, "Whether to write output_dir/report.html: curves, scores, mistakes."
+    True,
+    "Whether to write output_dir/report.html, a page with curves, scores and "
+    "mistakes.",
   )
 
 
@@ -72,15 +74,21 @@ class TextSettings(typed_flags.Settings):
   )
   do_lower_case: bool = _model(
     True,
-    "Whether to lower-case and strip accents: False for cased models.",
+    "Whether to lower-case the text and strip accents. Pass false for a cased "
+    "model. With --model the program finds it out.",
     decides=("features", "model"),
   )
   max_seq_length: int = _data(
-    128, "Most tokens per input.", least=3, decides=("features", "answers")
+    128,
+    "The maximum number of tokens of an input, with [CLS] and [SEP]. Longer "
+    "texts are truncated.",
+    least=3,
+    decides=("features", "answers"),
   )
   pad_to_max_length: bool = _data(
     False,
-    "Whether to pad every batch to --max_seq_length, as TPUs need: slower.",
+    "Whether to pad every batch to --max_seq_length. TPUs need it; elsewhere "
+    "it is slower.",
   )
 
   @property
@@ -96,49 +104,56 @@ class TrainingSettings(ModelSettings):
   do_train: bool = _training(False, "Whether to train.")
   learning_rate: float = _training(
     5e-5,
-    "The rate that warm-up aims at; it decays linearly to 0.",
+    "The learning rate that warm-up rises to. It then falls linearly to 0 at "
+    "the last step.",
     least=0.0,
     decides=("training",),
   )
   train_batch_size: int = _training(
     32,
-    "Examples per update, over all devices and accumulation steps.",
+    "Examples per update, over all devices and all "
+    "--gradient_accumulation_steps together.",
     least=1,
     decides=("training",),
   )
   gradient_accumulation_steps: int = _training(
     1,
-    "Parts that a batch is computed in, one after another: less memory and the "
-    "same update, but for dropout.",
+    "Computes each batch in this many parts, one after another. This needs "
+    "less memory; the update is the same except for the dropout masks.",
     least=1,
   )
   recompute: bool = _training(
     False,
-    "Whether to recompute layers in the backward pass: less memory, slower.",
+    "Whether to compute the layers again in the backward pass (gradient "
+    "checkpointing): less memory, but slower.",
   )
   iterations_per_loop: int = _training(
     1000,
-    "Most steps per call of the compiled loop, which takes seconds at most.",
+    "The maximum number of steps in one call of the compiled loop. The program "
+    "makes fewer if a call would take more than a few seconds.",
     least=1,
   )
   save_checkpoints_steps: int = _training(
-    1000, "Steps from one checkpoint to the next.", least=1
+    1000, "The number of steps between two checkpoints.", least=1
   )
   keep_checkpoint_max: int = _training(
     5,
-    "How many of the newest checkpoints to keep, each three times the size of "
-    "the weights; 0 keeps all. If the flag is not given, a fine-tuning keeps "
-    "only the last one when it is complete.",
+    "How many of the newest checkpoints to keep; 0 keeps all. Each is three "
+    "times as large as the weights. If you do not pass the flag, a complete "
+    "fine-tuning keeps only the last checkpoint.",
     least=0,
   )
   eval_every_steps: int = _training(
     0,
-    "Steps from one evaluation during training to the next; 0 for none.",
+    "Evaluates each time this many steps of training are complete; 0: never "
+    "during training.",
     least=0,
   )
   seed: int = _training(
     12345,
-    "Decides the initial weights, the order of the examples and the dropout.",
+    "Decides the initial weights, the order of the examples and the dropout "
+    "masks. With the same seed, a run on the same machine gives the same "
+    "result.",
     least=0,
     most=2**31 - 1,
     decides=("training",),
@@ -156,96 +171,52 @@ class TrainingSettings(ModelSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InferenceSettings(devices.DeviceSettings, TextSettings, StartSettings):
-  """The settings of programs that apply a model to text."""
-
-  model: str | None = _model(None, flag_texts.MODEL, path="model")
-  bert_config_file: str | None = _model(
-    None, _CONFIG, unless="model", path="file"
-  )
-  init_checkpoint: str = _model(
-    None,
-    "The weights: a checkpoint, its folder, or a folder of Hugging Face's.",
-    unless="model",
-    path="checkpoint",
-  )
-  input_file: str = _data("-", flag_texts.INPUT_FILE, path="input")
-  text_column: str | None = _data(None, flag_texts.TEXT_COLUMN)
-  batch_size: int = _data(
-    32, "Inputs of --max_seq_length per batch; of shorter ones, more.", least=1
-  )
-  output_file: str | None = typed_flags.group("Output")(
-    None, "The file to write; default the standard output.", path="new_files"
-  )
-
-  @property
-  def reads_standard_input(self) -> bool:
-    """Whether the lines come from a pipe or from the keyboard."""
-    return self.input_file == files.STANDARD_INPUT
-
-  def check(self) -> None:
-    """Refuses inputs that exclude each other, too, and to write over one."""
-    if self.distribution == "multi_worker":
-      raise ValueError(
-        "--distribution=multi_worker: this program works on one host; give "
-        "each host a part of the input, and pass --distribution=mirrored for "
-        "all of its devices"
-      )
-    path = self.input_file
-    is_file = not self.reads_standard_input
-    if is_file and getattr(self, "text", ()):
-      raise ValueError(
-        f"--text and --input_file={path} are both given: give one"
-      )
-    if is_file and not remote.is_remote(path):
-      inputs = file_search.expand_patterns(path, "input_file")
-      file_search.check_is_no_input(self.output_file, inputs)
-    super().check()
-    if is_file and not remote.is_remote(path):
-      text_files.check(inputs, self.text_column)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningSettings(
   devices.DeviceSettings, TrainingSettings, TextSettings, ModelSettings
 ):
   """The settings of every fine-tuning program."""
 
   num_train_epochs: float = _training(
-    3.0, "Times to go through the training data.", least=0.0, most=1e6
+    3.0, "How many times to go through the training data.", least=0.0, most=1e6
   )
   layerwise_lr_decay: float = _training(
     1.0,
-    "A layer's learning rate is that of the one above it times this.",
+    "Each layer's learning rate is the learning rate of the layer above times "
+    "this number. 1 gives all layers the same.",
     least=0.0,
     decides=("training",),
   )
   bias_correction: bool = _training(
     False,
-    "Whether Adam corrects the bias of its moments, as other libraries do and "
-    "BERT does not: smaller first updates, steadier on little data.",
+    "Whether Adam corrects the bias of its moments. BERT does not, other "
+    "libraries do. The first updates are then smaller, and training on a few "
+    "thousand examples is steadier.",
     decides=("training",),
   )
   warmup_proportion: float = _training(
     0.1,
-    "Share of the steps in which the rate rises.",
+    "The share of the steps in which the learning rate rises (warm-up).",
     least=0.0,
     most=1.0,
     decides=("training",),
   )
   max_train_examples: int | None = _training(
-    None, "Trains on the first examples only, this many; default all.", least=1
+    None,
+    "Trains only on this many examples, the first of the file. Default: all.",
+    least=1,
   )
   teacher: str | None = _training(
     None,
-    "A trained model to learn from, too: the --output_dir of a run of the same "
-    "program with the same labels and vocabulary; not of choices and vectors.",
+    "A trained model to learn from as well (distillation): the --output_dir of "
+    "a run of the same program with the same labels and vocabulary. Not in "
+    "run_multiple_choice.py and run_embedding.py.",
     path="model",
   )
   # The defaults are those with which DistilBERT learned SQuAD.
   distillation_alpha: float = _training(
     0.5,
-    "With --teacher: the share of the task's loss.",
+    "With --teacher: the weight of the task's loss; the loss of the teacher "
+    "gets the rest to 1.",
     least=0.0,
     most=1.0,
     needs="teacher",
@@ -253,7 +224,8 @@ class FineTuningSettings(
   )
   distillation_temperature: float = _training(
     2.0,
-    "With --teacher: what logits are divided by.",
+    "With --teacher: both models' logits are divided by this number before "
+    "they are compared.",
     least=0.1,
     most=100.0,
     needs="teacher",
@@ -261,29 +233,36 @@ class FineTuningSettings(
   )
   freeze_layers: str = _training(
     "0",
-    "How many of the lowest layers to freeze, with the embeddings; or "
-    "'gradual': first trains the head, then one more layer every epoch.",
+    "How many of the lowest layers keep their weights, together with the "
+    "embeddings; or 'gradual': the head is trained first, and one more layer "
+    "every epoch.",
     decides=("training",),
   )
   eval_every_epochs: float = _evaluation(
     0.0,
-    "Epochs from one evaluation during training to the next; 0 for none. With "
-    "this or --eval_every_steps, the weights of the best one are used.",
+    "Evaluates each time this many epochs of training are complete, for "
+    "example 0.5 or 1; 0: never during training. With this flag or "
+    "--eval_every_steps, the weights with the best score are used.",
     least=0.0,
   )
   best_metric: str | None = _evaluation(
-    None, "The score that decides which weights are best."
+    None,
+    "The score that decides which weights are best. Default: the main score of "
+    "the task.",
   )
   early_stopping_patience: int = _evaluation(
     0,
-    "Evaluations in a row without a better score after which training ends; 0 "
-    "trains to the end.",
+    "Ends training after this many evaluations in a row without a better "
+    "score; 0 trains to the end.",
     least=0,
     needs=("eval_every_epochs", "eval_every_steps"),
   )
   do_predict: bool = _evaluation(False, "Whether to predict, after training.")
   predict_batch_size: int = _evaluation(
-    8, "Inputs of --max_seq_length per batch of a prediction.", least=1
+    8,
+    "The batch size of a prediction for inputs of full length. Batches of "
+    "shorter inputs contain more of them.",
+    least=1,
   )
 
   @property
@@ -318,7 +297,10 @@ class EvaluationSettings(FineTuningSettings):
 
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
   eval_batch_size: int = _evaluation(
-    8, "Inputs of --max_seq_length per batch of an evaluation.", least=1
+    8,
+    "The batch size of an evaluation for inputs of full length. Batches of "
+    "shorter inputs contain more of them.",
+    least=1,
   )
 
 
@@ -328,8 +310,9 @@ class SplitSettings(typed_flags.Settings):
 
   eval_share: float = _data(
     0.0,
-    "The share of the training data, such as 0.1, to evaluate on instead of "
-    "another file: drawn by --seed, the same of each label.",
+    "Holds out this share of the training data, for example 0.1, and evaluates "
+    "on it; no other file is needed. --seed decides the rows, and each label "
+    "keeps its share.",
     least=0.0,
     most=0.9,
   )
@@ -345,9 +328,11 @@ class SplitSettings(typed_flags.Settings):
 class ColumnSettings(typed_flags.Settings):
   """Where texts and labels are in tables of the user's own."""
 
-  text_column: str | None = _data(None, "Column of the text: name or number.")
+  text_column: str | None = _data(
+    None, "The column of the text: its name, or its number from 0."
+  )
   text_pair_column: str | None = _data(
-    None, "The column of a second text, if any."
+    None, "The column of the second text, if there is one."
   )
   label_column: str | None = _data(None, "The column of the label.")
 
@@ -357,10 +342,12 @@ class TableSettings(ColumnSettings):
   """The settings of programs that learn from such tables."""
 
   id_column: str | None = _data(
-    None, "The column of the id that predictions repeat."
+    None, "The column of an id that the predictions repeat."
   )
   header: str = _data(
-    "auto", "Whether files have a header.", choices=("auto", "yes", "no")
+    "auto",
+    "Whether the first row of the files has the names of the columns.",
+    choices=("auto", "yes", "no"),
   )
 
 
@@ -368,11 +355,17 @@ class TableSettings(ColumnSettings):
 class DataSettings(SplitSettings, EvaluationSettings):
   """The settings of programs with three data files."""
 
-  data_dir: str | None = _data(None, "The folder of files train, dev and test.")
-  train_file: str | None = _data(None, "Replaces the train file of --data_dir.")
-  eval_file: str | None = _data(None, "Replaces the dev file of --data_dir.")
+  data_dir: str | None = _data(
+    None, "The folder with the files train, dev and test."
+  )
+  train_file: str | None = _data(
+    None, "The file to train on, instead of train in --data_dir."
+  )
+  eval_file: str | None = _data(
+    None, "The file to evaluate on, instead of dev in --data_dir."
+  )
   predict_file: str | None = _data(
-    None, "Replaces the test file of --data_dir."
+    None, "The file to predict, instead of test in --data_dir."
   )
 
   @property

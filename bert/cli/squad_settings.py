@@ -28,72 +28,88 @@ class SquadSettings(
 ):
   """The settings of run_squad.py."""
 
-  max_seq_length: int = _data(384, "Most tokens per input.", least=3)
+  max_seq_length: int = _data(
+    384,
+    "The maximum number of tokens of an input: question and window of the "
+    "text.",
+    least=3,
+  )
   train_file: str | None = _data(
-    None, "Questions to train on: SQuAD's JSON, or JSON Lines.", path="file"
+    None, "The questions to train on: SQuAD's JSON, or JSON Lines.", path="file"
   )
   predict_file: str | None = _data(
     None,
-    "Questions to answer: the same, or TSV of id, question and context. If it "
-    "has answers, the predictions are scored.",
+    "The questions to answer: SQuAD's JSON, JSON Lines, or TSV with id, "
+    "question and context. If the file has the answers, the predictions are "
+    "scored.",
     path="file",
   )
   eval_file: str | None = _data(
     None,
-    "Questions to evaluate and tune on; by default those of --predict_file.",
+    "The questions to evaluate and to tune the threshold on. Default: "
+    "--predict_file.",
     path="file",
   )
   doc_stride: int = _data(
     128,
-    "Tokens from one window to the next.",
+    "A long text is read in windows. The number of tokens from the start of "
+    "one window to the start of the next.",
     least=1,
     decides=("features", "answers"),
   )
   max_query_length: int = _data(
     64,
-    "Tokens to which a longer question is truncated.",
+    "The maximum number of tokens of a question. Longer questions are "
+    "truncated.",
     least=1,
     decides=("features", "answers"),
   )
   num_processes: int = _data(
-    os.cpu_count() or 1, "Processes that make features.", least=1
+    os.cpu_count() or 1, "How many processes make the features.", least=1
   )
   version_2_with_negative: bool = _data(
     False,
-    "Whether there are questions without an answer, as in SQuAD v2.0.",
+    "Whether some questions have no answer, as in SQuAD v2.0.",
     decides=("features", "answers"),
   )
   padding_competes: bool = _data(
     True,
-    "Whether padding can start or end an answer, in the loss too, as in the "
-    "original. False pads batches only to their longest window: faster.",
+    "Whether padding can start or end an answer, also in the loss, as in the "
+    "original. false pads a batch only to its longest window, which is faster.",
     decides=("model",),
   )
-  do_predict: bool = _answers(False, "Whether to answer, after training.")
+  do_predict: bool = _answers(
+    False, "Whether to answer the questions of --predict_file, after training."
+  )
   n_best_size: int = _answers(
     20,
-    "Starts and ends to combine; answers to list.",
+    "How many of the best start and end positions to combine, and how many "
+    "answers to list.",
     least=1,
     decides=("answers",),
   )
   max_answer_length: int = _answers(
-    30, "Most tokens of an answer.", least=1, decides=("answers",)
+    30,
+    "The maximum number of tokens of an answer.",
+    least=1,
+    decides=("answers",),
   )
   whole_word_answers: bool = _answers(
     False,
-    "Whether an answer is widened to whole words. By default it ends where its "
-    "tokens do, as in the original, which may be inside a word.",
+    "Whether to widen an answer to whole words. By default it ends where its "
+    "tokens end, as in the original, which may be inside a word.",
     decides=("answers",),
   )
   null_score_diff_threshold: str = _answers(
     "0.0",
-    "A question gets no answer if the score of no answer exceeds that of the "
-    "best answer by more than this; or 'auto': what gave the best F1 on "
-    "--eval_file, or in an evaluation before.",
+    "A question gets no answer if the score of 'no answer' exceeds the score "
+    "of the best answer by more than this number. 'auto': the number with the "
+    "best F1 on --eval_file, or in an earlier evaluation.",
   )
   verbose_logging: bool = _answers(
     False,
-    "Prints a note if the words of an answer lack the text of its tokens.",
+    "Whether to print a note if the words of an answer lack the text of its "
+    "tokens.",
   )
 
   def check(self) -> None:

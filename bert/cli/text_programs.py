@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from bert import tokenization
-from bert.cli import devices, model_folder, program, shared_flags
+from bert.cli import devices, inference_settings, model_folder, program
 from bert.data import file_search, progress, text_files
 from bert.inputs import batch_order, text_inputs
 from bert.training import prediction
@@ -25,7 +25,7 @@ class TextModel(NamedTuple):
   tokenizer: tokenization.FullTokenizer
   model: keras.Model
   strategy: tf.distribute.Strategy
-  settings: shared_flags.InferenceSettings
+  settings: inference_settings.InferenceSettings
 
   def make_predict(
     self,
@@ -48,7 +48,7 @@ class TextModel(NamedTuple):
 
 
 def open_model(
-  settings: shared_flags.InferenceSettings,
+  settings: inference_settings.InferenceSettings,
   make_model: Callable[[Any, str], keras.Model],
   tokens: Sequence[str] = (),
 ) -> TextModel:
@@ -71,7 +71,7 @@ def open_model(
 
 
 def export_command(
-  settings: shared_flags.InferenceSettings, task: str, **flags: Any
+  settings: inference_settings.InferenceSettings, task: str, **flags: Any
 ) -> str:
   """Returns the command that exports the model; flags of None are left out."""
   names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
@@ -91,7 +91,9 @@ class Lines:
   """The lines of --input_file, or texts, and how many have been read."""
 
   def __init__(
-    self, settings: shared_flags.InferenceSettings, texts: Sequence[str] = ()
+    self,
+    settings: inference_settings.InferenceSettings,
+    texts: Sequence[str] = (),
   ):
     path, self._texts = settings.input_file, texts
     self._is_piped = settings.reads_standard_input

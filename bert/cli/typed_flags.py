@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Self
 
 from absl import flags
 
-from bert.cli import removed_flags
+from bert.cli import flag_texts, removed_flags
 from bert.data import path_checks
 
 FLAGS = flags.FLAGS
@@ -318,19 +318,31 @@ def _describe_missing(kind: type[Settings]) -> str:
   return f"missing {', '.join(missing)}" if missing else ""
 
 
-def describe_flags(kind: type[Settings]) -> str:
-  """Returns the text of --help; groups with the same title are joined."""
-  by_title, known = {_REQUIRED: []}, kind.flags_by_name()
+def describe_flags(kind: type[Settings], shows_all: bool) -> str:
+  """Returns the text of --helpfull, or of --help.
+
+  Args:
+    kind: the settings of the program.
+    shows_all: whether to show all flags. Else only the required ones and those
+      that most commands need: `flag_texts.MOST_USED`.
+  """
+  known = kind.flags_by_name()
+  shows_all = shows_all or len(known) <= flag_texts.FEW_FLAGS
+  # Groups with the same title are joined, the required flags stand first.
+  by_title: dict[str, list[str]] = {_REQUIRED: []}
   # By the name of a flag: those that together take its place.
   replacing: dict[str, list[str]] = {}
   for name, flag in known.items():
     replacing.setdefault(flag.unless, []).append(f"--{name}")
   for name, flag in known.items():
     is_required = flag.default is REQUIRED or name in replacing
+    if not (shows_all or is_required or name in flag_texts.MOST_USED):
+      continue
     title = _REQUIRED if is_required else flag.group
     others = " and ".join(replacing.get(name, ()))
     described = _describe_flag(name, flag, others)
     by_title.setdefault(title, []).append(described)
+
   parts = [(sys.modules["__main__"].__doc__ or "").strip()]
   parts += [
     "\n".join([f"{title}:", *described])
@@ -338,6 +350,10 @@ def describe_flags(kind: type[Settings]) -> str:
     if described
   ]
   parts.append("The default follows =; ... means no default.")
+  if not shows_all:
+    parts.append(
+      f"These are the most used flags. --helpfull shows all {len(known)}."
+    )
   return "\n\n".join(parts)
 
 
@@ -355,4 +371,5 @@ def _describe_flag(name: str, flag: Flag, others: str) -> str:
     text += f" Not needed with --{flag.unless}."
   if others:
     text += f" Not needed with {others}."
-  return f"{line}\n{textwrap.indent(textwrap.fill(text, 74), ' ' * 6)}"
+  text = textwrap.fill(text, 74, break_on_hyphens=False)
+  return f"{line}\n{textwrap.indent(text, ' ' * 6)}"

@@ -13,23 +13,27 @@ class DistillationSettings(pretraining.PretrainingSettings):
 
   teacher: str = _training(
     typed_flags.REQUIRED,
-    "A trained BERT of the same vocabulary, a folder or a name of the Hugging "
-    "Face Hub, whose relations of tokens to learn as well (MiniLM).",
+    "A trained BERT with the same vocabulary: a folder, or a name on the "
+    "Hugging Face Hub. The model also learns how the teacher's tokens relate "
+    "to each other (MiniLM).",
     path="model",
   )
   teacher_only: bool = _training(
     False,
-    "Whether nothing else is learned; reads records of --masks=false without "
-    "masking them.",
+    "Whether to learn from the teacher alone. Records of --masks=false are "
+    "then read without masking them.",
   )
   teacher_vectors: bool = _training(
     False,
-    "Whether to learn the teacher's vectors of sequences too, means of the "
-    "last layer; for one that was trained to make them.",
+    "Whether to learn the teacher's vectors of whole sequences as well: the "
+    "mean of its last layer. For a teacher that was trained to make sentence "
+    "vectors.",
   )
   relation_heads: int | None = _training(
     None,
-    "Heads to compare; default: as many of the teacher's as divide both sizes.",
+    "The number of heads in which the relations are compared. Default: the "
+    "largest number, at most the teacher's number of heads, that divides the "
+    "hidden size of both models.",
     least=1,
   )
 

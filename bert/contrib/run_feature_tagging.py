@@ -26,14 +26,14 @@ class FeatureTaggingSettings(run_tagging.TaggingSettings):
 
   feature_layers: tuple[str, ...] = _task(
     ("-4", "-3", "-2", "-1"),  # As in the paper's table 7, like the size.
-    "The layers whose outputs are concatenated; -1 is the last one, 0 the "
-    "embeddings. mix before them sums them, with learned weights, and mix "
-    "alone is that of all.",
+    "The layers of BERT whose outputs are concatenated: -1 is the last layer, "
+    "0 the embeddings. 'mix,-4,-3' sums these layers with learned weights "
+    "instead, and 'mix' alone sums all layers.",
     decides=("model",),
   )
   lstm_size: int = _task(
     768,
-    "Units of the two LSTMs in each direction.",
+    "The number of units of each of the two LSTMs, in each direction.",
     least=1,
     decides=("model",),
   )

@@ -28,13 +28,13 @@ class WordVectorSettings(shared_flags.StartSettings):
 
   vectors: str = _flags(
     typed_flags.REQUIRED,
-    "A file in word2vec's text format, whose vectors replace the embeddings of "
-    "the same tokens; of a word that occurs twice, the first one counts.",
+    "A file in word2vec's text format. Its vectors replace the embeddings of "
+    "the same tokens. If a word occurs twice, its first vector counts.",
     path="file",
   )
   output: str = _flags(
     typed_flags.REQUIRED,
-    "A folder to write; new or empty.",
+    "The folder to write. It must be new or empty.",
     path="empty_folder",
   )
   model: str | None = _flags(None, flag_texts.MODEL, path="model")
@@ -42,13 +42,18 @@ class WordVectorSettings(shared_flags.StartSettings):
     None, "The bert_config.json of the model.", unless="model", path="file"
   )
   init_checkpoint: str | None = _flags(
-    None, "The other weights; random without it and --model.", path="checkpoint"
+    None,
+    "The weights of everything else. Without this flag and --model they are "
+    "random.",
+    path="checkpoint",
   )
   vocab_file: str = _flags(
     None, vocabulary_table.HELP, unless="model", path="file"
   )
   do_lower_case: bool = _flags(
-    True, "Whether to lower-case and strip accents: False for cased models."
+    True,
+    "Whether the vocabulary is lower-cased and without accents. Pass false for "
+    "a cased model.",
   )
   seed: int = _flags(12345, "Decides the random weights.", least=0)
 

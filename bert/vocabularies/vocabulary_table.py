@@ -52,13 +52,14 @@ ENDINGS = dict.fromkeys(_WORD_PIECES.models, "") | {
   model: ending for ending, kind in KINDS.items() for model in kind.models
 }
 HELP = (
-  "The vocabulary of the model: WordPieces, one a line (vocab.txt), a model of "
-  "SentencePiece (*.model), words (*.words), or GPT-1's encoder_bpe_40000.json."
+  "The vocabulary of the model. The file name says its kind: vocab.txt "
+  "(WordPieces, one per line), *.model (SentencePiece), *.words (whole words), "
+  "or encoder_bpe_40000.json (GPT-1)."
 )
 MODELS_HELP = (
-  "The kind of vocabulary: unigram and bpe make a model of SentencePiece "
-  "(*.model); words a list of the most frequent words (*.words), Chinese ones "
-  "as jieba cuts them."
+  "The kind of vocabulary, not the folder of a model as in other programs. "
+  "unigram and bpe make a SentencePiece model (*.model); words makes a list of "
+  "the most frequent words (*.words), and jieba cuts Chinese text into words."
 )
 
 

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from bert import modeling
-from bert.cli import model_folder, shared_flags
+from bert.cli import inference_settings, model_folder
 from bert.convert import tokenizer_files
 import program_flags
 import tiny
@@ -21,7 +21,7 @@ def read(**values):
   """Returns the settings of flags with these values."""
 
   return program_flags.read(
-    shared_flags.InferenceSettings,
+    inference_settings.InferenceSettings,
     lambda kind: model_folder.find_files(kind.read()),
     **values,
   )

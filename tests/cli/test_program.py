@@ -21,7 +21,7 @@ sys.path[:0] = [".", "tests/helpers"]
 import program_flags
 ends = {}
 for name in sys.argv[1:]:
-  for flags in ([], ["--help"]):
+  for flags in ([], ["--help"], ["--helpfull"]):
     end = program_flags.run_here([sys.executable, f"{name}.py", *flags])
     ends[" ".join([name, *flags])] = end.returncode, end.stdout, end.stderr
 if "tensorflow" in sys.modules: sys.exit(99)
@@ -150,6 +150,37 @@ def test_help_shows_the_docstring_and_every_flag_of_ours(name, ends):
   assert "alsologtostderr" not in output
 
 
+def shown_flags(output):
+  return re.findall(r"^  --(\w+)=", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_shows_the_most_used_flags_and_helpfull_all_of_them(name, ends):
+  short, full = (ends[f"{name} --{flag}"][1] for flag in ("help", "helpfull"))
+  assert set(shown_flags(short)) <= set(shown_flags(full))
+  # The required ones, and about ten more.
+  assert len(shown_flags(short)) <= 20
+  # The title of a group may change nothing but the flags below it.
+  assert full.startswith(short.partition("\nRequired:")[0])
+  is_whole = shown_flags(short) == shown_flags(full)
+  number = len(shown_flags(full))
+  assert is_whole != (f"--helpfull shows all {number}.\n" in short)
+
+
+@pytest.mark.parametrize(
+  "path", sorted(paths.ROOT.glob("configs/*.txt")), ids=lambda path: path.name
+)
+def test_a_preset_is_a_command_of_the_program_in_its_comment(path):
+  text = path.read_text(encoding="utf-8")
+  (program_name,) = re.findall(r"python (\w+)\.py --flagfile=", text)
+  assert f"--flagfile=configs/{path.name} --model=$BERT" in text
+  declared = program_flags.declared_flags(f"{program_name}.py")
+  given = re.findall(r"^--(\w+)=(.+)$", text, re.MULTILINE)
+  assert ("do_train", "true") in given
+  for name, value in given:
+    declared[name].parser.parse(value)  # A ValueError if it does not fit.
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_missing_flags_are_told_in_one_line_before_tensorflow(name, ends):
   status, _, errors = ends[name]
@@ -215,7 +246,7 @@ def test_help_lists_as_required_what_is_required(ends):
   _, output, _ = ends["run_tagging --help"]
   assert required(output) == ["model", "output_dir"]
   assert re.search(
-    r"fetched\.\s+Not\s+needed\s+with\s+--bert_config_file\s+and\s+--vocab_file\.",
+    r"fetches\s+it\.\s+Not\s+needed\s+with\s+--bert_config_file\s+and\s+--vocab_file\.",
     output,
   )
   _, output, _ = ends["create_pretraining_data --help"]
@@ -227,14 +258,14 @@ def test_help_lists_as_required_what_is_required(ends):
 
 
 def test_help_shows_groups_and_defaults(ends):
-  _, output, _ = ends["run_pretraining --help"]
+  _, output, _ = ends["run_pretraining --helpfull"]
   training = output[output.index("\nTraining:\n") :]
   assert training.startswith(
     "\nTraining:\n  --do_train=false\n      Whether to train.\n"
   )
   assert "\n  --learning_rate=5e-05\n" in training
   assert (
-    "\n  --precision=float32  (float32, bfloat16, auto)\n      What " in output
+    "\n  --precision=float32  (float32, bfloat16, auto)\n      The " in output
   )
 
 
