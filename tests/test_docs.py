@@ -32,6 +32,7 @@ OTHER_FLAGS = set(
   "spark_master_url job_endpoint logdir array mem flagfile helpfull".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_PYTHON = re.compile(r"^```python\n.*?^```$", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(
   r"\bpython ((?:\w+/)*\w+\.py|-m bert(?:\.\w+)+)(?![\w/])(.*)"
 )
@@ -68,7 +69,9 @@ def links(page: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
 
 def commands(page: pathlib.Path) -> list[tuple[str, list[str]]]:
   """Returns program and arguments of every command, in blocks and in prose."""
-  text = re.sub(r"\\\n\s*", " ", read(page))
+  # A command in the docstring of a page's Python is not a command of the page.
+  text = _PYTHON.sub("", read(page))
+  text = re.sub(r"\\\n\s*", " ", text)
   found = []
   for program, rest in _COMMAND.findall(text):
     if program.startswith("-m "):  # A module of the package, run by its name.
@@ -284,3 +287,11 @@ def test_python_of_an_export(page, tmp_path, monkeypatch):
   tiny_models.run_export(tmp_path, folder, format="saved_model")
   monkeypatch.chdir(tmp_path)
   assert "'label': " in run_python(page)
+
+
+def test_the_page_of_a_new_task_shows_its_files_as_they_are():
+  page = paths.ROOT / "docs" / "new_task.md"
+  names = ("relatedness", "relatedness_model", "run_relatedness")
+  folder = paths.ROOT / "tests" / "new_task"
+  # After a change of a file, copy it into the page.
+  assert blocks(page, "python") == [read(folder / f"{n}.py") for n in names]

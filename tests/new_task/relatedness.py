@@ -33,8 +33,11 @@ class PairIds(NamedTuple):
 
 def read_examples(path: str) -> Iterator[Example]:
   """Yields the examples of a file; a ValueError names path and line."""
+  # The file to predict has no scores, so this column may be missing.
   columns = ("words", "first", "second", "score")
   rows = tables.read_columns(path, columns, optional=("score",))
+
+  # A mistake in a file is named by its line, before anything is computed.
   for location, [words, first, second, score] in rows:
     if not isinstance(words, list) or not all(type(w) is str for w in words):
       raise ValueError(f"{location}: words: expected a list of strings")
@@ -45,6 +48,7 @@ def read_examples(path: str) -> Iterator[Example]:
       raise ValueError(
         f"{location}: expected two numbers of words, and a number as score"
       ) from None
+
     yield Example(tuple(words), pair, score, location)
 
 
@@ -66,11 +70,17 @@ def encode(
     raise ValueError(
       f"the pair is {list(pair)}, expected numbers from 0 to {len(words) - 1}"
     )
-  ids, starts = [], []
+
+  # A word may have several tokens. The pair is found by its first ones.
+  ids = []
+  starts = []
   for word in words:
     starts.append(len(ids) + 1)  # The first token is [CLS].
     ids += tokenizer.encode(word)
   positions = [starts[number] for number in pair]
+
+  # [CLS] and [SEP] need two of the places. Rather no answer than one about a
+  # word that was cut off.
   if max(positions) > max_seq_length - 2:
     raise ValueError(f"the pair is not in the first {max_seq_length} tokens")
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
@@ -90,7 +100,8 @@ class PairAnswers(answer_maker.AnswerMaker):
   more_inputs = {"positions": (1, 2)}
 
   def encode(self, request: Any) -> answer_maker.Encoded:
-    if isinstance(request, dict):  # It may be a line of a file.
+    # A line of a file has a list and numbers, the page of the server has texts.
+    if isinstance(request, dict):
       words = request.get("words")
       words = " ".join(map(str, words)) if isinstance(words, list) else words
       numbers = {n: request.get(n) for n in ("first", "second")}
@@ -103,6 +114,8 @@ class PairAnswers(answer_maker.AnswerMaker):
     if not all(number.isdecimal() for number in numbers):
       raise ValueError("first and second: expected numbers of words, from 0")
     pair, length = [*map(int, numbers)], self.card.max_seq_length
+
+    # The same function as in the training, so that both give the same ids.
     row = encode(texts["words"].split(), pair, self._tokenizer, length)
     return answer_maker.Encoded([row], was_cut=False)
 

@@ -41,12 +41,17 @@ class PairModel(heads.HeadModel):
     seed=None,
     training=False,
   ):
+    # The encoder and the head draw different dropout masks from one seed.
     seed = modeling.choose_seed(seed, training)
     bert_seed = modeling.fold_in(seed, 0)
     states = self.bert(input_ids, input_mask, segment_ids, bert_seed)
+
+    # The vectors of the two words, one after the other.
     pair = tf.gather(states.sequence_output, positions, batch_dims=1)
     pair = tf.reshape(pair, [-1, self.output_weights.shape[1]])  # [B, 2 H]
     pair = modeling.dropout(pair, 0.1, modeling.fold_in(seed, 1))
+
+    # Outputs are computed in float32, also if the encoder computes in bfloat16.
     scores = tf.matmul(
       tf.cast(pair, tf.float32), self.output_weights.value, transpose_b=True
     )
@@ -62,9 +67,12 @@ split = functools.partial(
 
 def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder."""
+  # A later run with the same data and settings reads the file of this one.
   counts = {"labelled": 0}
   rows = _make_rows(data, counts)
   features = data.open_or_make(folder, rows, counts)
+
+  # How a row is read again: the usual inputs, and two more features.
   data.layout = feature_sets.Layout(
     (data.settings.max_seq_length,),
     others={
@@ -73,6 +81,8 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
     },
   )
   features.print_summary(f"{data.kind}: {len(features):,} pairs")
+
+  # Only the examples to predict may lack their score.
   unknown = len(features) - features.counts["labelled"]
   if unknown and data.kind != "predict":
     raise ValueError(f"{data.paths[0]}: {unknown:,} pairs without a score")
@@ -85,6 +95,8 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       row = relatedness.encode(example.words, example.pair, tokenizer, size)
     except ValueError as error:
       raise ValueError(f"{example.location}: {error}") from None
+
+    # The row of an example is a protocol buffer, as in the original's files.
     counts["labelled"] += example.score is not None
     serialized = record_writer.encode_inputs(
       [row.input_ids],

@@ -52,6 +52,8 @@ def loss(scores, features) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
 
 def open_data(settings: PairSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
+  # Only the settings that decide about the features: if one of these changes,
+  # the features are made anew.
   features = feature_sets.FeatureSettings(**settings.deciding("features"))
   sets = {
     kind: relatedness_model.find_set(
@@ -59,10 +61,13 @@ def open_data(settings: PairSettings) -> fine_tuning.Data:
     )
     for kind, path in shared_flags.find_data_files(settings, _ENDINGS).items()
   }
+
+  # With one file, a part of it is held out for the evaluation.
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = relatedness_model.split(
       sets["train"], settings.eval_share, settings.seed
     )
+
   return fine_tuning.Data(
     feature_settings=features,
     metric=shared_flags.choose_metric(settings.best_metric, _METRICS),
@@ -75,19 +80,24 @@ def open_data(settings: PairSettings) -> fine_tuning.Data:
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on pairs whose score is known."""
-  found = run.predict(run.data.dev[0], run.settings.eval_batch_size)
-  return metrics.regression_scores(found["score"][:, 0], found["values"][:, 0])
+  [examples] = run.data.dev
+  outputs = run.predict(examples, run.settings.eval_batch_size)
+  return metrics.regression_scores(
+    outputs["score"][:, 0], outputs["values"][:, 0]
+  )
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions for every pair."""
   [examples] = run.data.test
-  found = run.predict(examples, run.settings.predict_batch_size)
+  outputs = run.predict(examples, run.settings.predict_batch_size)
+
+  # Every worker predicts, but only one of them writes.
   if run.is_chief:
     rows = (
       {"words": " ".join(example.words), "value": float(value)}
       for example, [value] in zip(
-        examples.examples(), found["values"], strict=True
+        examples.examples(), outputs["values"], strict=True
       )
     )
     path = os.path.join(run.folder, "predictions.tsv")
@@ -98,9 +108,12 @@ def main() -> None:
   settings = fine_tuning.read_settings(PairSettings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
+
+  # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       relatedness_model.make_features(examples, run.local_folder)
+
     run.make_model(create_model, predict)
     if settings.do_train:
       run.train(loss, lambda: evaluate(run))
