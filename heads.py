@@ -24,12 +24,15 @@ class HeadModel(keras.Model):
   `named_outputs`.
   """
 
-  # All inputs, in the order of `call`; a head may add its own after these.
+  # All inputs, in the order of `call`; a head may add its own after these. An
+  # update needs nothing else of this class: the rest is for models that are
+  # fine-tuned and exported.
   input_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
-  # What `from_training` reads of settings.json; see `files.check_values`.
+  # The settings of settings.json that `from_training` reads, and their values;
+  # see `files.check_values`.
   recorded: Mapping[str, tuple[Any, ...]] = {}
-  scores_tokens = False  # Whether outputs are of tokens, also of padding.
-  pooling = ""  # What `pool` makes a text's vector by; "" for BERT's pooler.
+  scores_tokens = False  # Whether there is an output per token and padding.
+  pooling = ""  # How `pool` makes the vector of a text; "": BERT's pooler.
   bert: modeling.BertModel
 
   def __init_subclass__(cls):
@@ -64,7 +67,7 @@ class HeadModel(keras.Model):
     return cls(config, "float32")
 
   def named_outputs(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Computes what an export gives to its answer maker, by name."""
+    """Computes the numbers of which an export makes answers, by name."""
     return {"logits": self(*inputs)}
 
   @classmethod
@@ -74,7 +77,7 @@ class HeadModel(keras.Model):
 
   @property
   def _default_save_signature(self):
-    # For tf.saved_model.save: Keras would guess one tensor, of floats.
+    # For tf.saved_model.save: Keras would assume one input, of floats.
     specs = [tf.TensorSpec([None, None], tf.int32, n) for n in self.input_names]
     return tf.function(lambda *tensors: self(*tensors), input_signature=specs)
 
@@ -85,12 +88,15 @@ def forward(
   """Calls a model with its inputs: the `forward` of most tasks.
 
   Args:
-    features: hold the inputs by their names, among others.
+    model: says by `input_names` which features it takes.
+    features: tensors [B, ...] by name; more than the inputs, such as labels.
     seed: int32 [2], of the dropout; None: no dropout.
   """
   return model(*(features[name] for name in model.input_names), seed)
 
 
+# Heads are layers of bert/encoders/compiled.py because of its dense layers and
+# norms. XLA compiles no head.
 class MaskedLmTransform(compiled.Layer):
   """Dense, activation and layer normalisation: [B*P, H] to [B*P, E]."""
 
@@ -129,8 +135,12 @@ class MaskedLmHead(compiled.Layer):
 
   def call(self, sequence_output, positions, embedding_table):
     batch, predictions = tf.shape(positions)[0], tf.shape(positions)[1]
+
+    # A record with fewer than P masks has position 0 in the unused places, so
+    # that [CLS] is scored there. Its weight of 0 keeps it out of the loss.
     masked = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
     rows = tf.reshape(masked, [-1, self.config.hidden_size])  # [B*P, H]
+
     rows = self.transform(rows) if self.transform else rows
     logits = _score(rows, embedding_table, self.output_bias)
     shape = [batch, predictions, self.config.vocab_size]
@@ -198,26 +208,32 @@ class PretrainingModel(HeadModel):
     training=False,
   ):
     seed = modeling.choose_seed(seed, training)
-    bert = self.bert(input_ids, input_mask, segment_ids, seed)
-    return self.guess(bert, masked_lm_positions)
+    encoded = self.bert(input_ids, input_mask, segment_ids, seed)
+    return self.guess(encoded, masked_lm_positions)
 
   def freeze_next_sentence(self) -> None:
     """Excludes the next-sentence head, and the pooler before it, from training.
 
-    Weights that no loss needs would decay.
+    No loss depends on them, so they would only shrink by weight decay.
     """
     self.bert.pooler.trainable = False
     self.heads.seq_relationship.trainable = False
 
-  def guess(self, bert, masked_lm_positions) -> PretrainingOutput:
-    """Applies the heads to a `modeling.BertOutput`."""
+  def guess(
+    self, encoded: modeling.BertOutput, masked_lm_positions: tf.Tensor
+  ) -> PretrainingOutput:
+    """Applies the heads to the encoder's output.
+
+    It is a method so that a teacher's loss, which needs more of the encoder
+    than `call` returns, can run the encoder itself.
+    """
     return PretrainingOutput(
       self.heads.predictions(
-        bert.sequence_output,
+        encoded.sequence_output,
         masked_lm_positions,
         self.bert.embeddings.word_embeddings.value,
       ),
-      self.heads.seq_relationship(bert.pooled_output),
+      self.heads.seq_relationship(encoded.pooled_output),
     )
 
 
@@ -228,10 +244,12 @@ class ClassifierModel(HeadModel):
   [B, L], or without labels the vectors of texts, float32 [B, H].
 
   Args:
-    num_labels: L; 1 for regression.
+    config: of the encoder.
+    num_labels: L; 1 for regression; 0: the output is the vector itself.
+    dtype: see `modeling.BertModel`.
     dropout_rate: on the pooled output. The original ignores the config and
       uses 0.1.
-    pooling: instead of the pooler's, the vectors that `pool` makes.
+    pooling: the vector of a text is made by `pool`; "": by BERT's pooler.
   """
 
   recorded = {"pooling": ("cls", "mean", "max", None)}
@@ -245,10 +263,11 @@ class ClassifierModel(HeadModel):
     pooling: str = "",
   ):
     super().__init__(dtype=dtype, name="classifier")
-    self.dropout_rate, self.pooling = dropout_rate, pooling
+    self.dropout_rate = dropout_rate
+    self.pooling = pooling
     self.num_labels = num_labels
     self.bert = encoder_table.make_encoder(config, dtype)
-    # An unused one must not decay.
+    # Weight decay would shrink an unused pooler.
     self.bert.pooler.trainable = self.uses_pooler
     if num_labels:
       outputs = make_output(num_labels, config.hidden_size)
@@ -264,21 +283,36 @@ class ClassifierModel(HeadModel):
     return cls(config, max(1, num_labels), "float32", pooling=pooling)
 
   def encode(self, input_ids, input_mask, segment_ids, seed=None) -> tf.Tensor:
-    """Computes what the dense layer takes: [B, H], of taggers [B, S, H]."""
-    bert = self.bert(input_ids, input_mask, segment_ids, seed)
+    """Computes the input of the dense layer.
+
+    Args:
+      input_ids: int32 [B, S], as `input_mask` and `segment_ids`.
+      input_mask: 1 for tokens, 0 for padding.
+      segment_ids: 0 or 1, for the first and the second text.
+      seed: int32 [2], of the dropout; None: no dropout.
+
+    Returns:
+      [B, H]; for a tagger, whose outputs are of tokens, [B, S, H].
+    """
+    encoded = self.bert(input_ids, input_mask, segment_ids, seed)
     if self.pooling:
-      states = tf.cast(bert.sequence_output, tf.float32)
+      states = tf.cast(encoded.sequence_output, tf.float32)
       return pool(states, input_mask, self.pooling)
-    return bert.pooled_output if self.uses_pooler else bert.sequence_output
+    if self.uses_pooler:
+      return encoded.pooled_output
+    return encoded.sequence_output
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
-    bert_seed = modeling.fold_in(seed, 0)
-    output = self.encode(input_ids, input_mask, segment_ids, bert_seed)
+    output = self.encode(
+      input_ids, input_mask, segment_ids, modeling.fold_in(seed, 0)
+    )
     if not self.num_labels:
       return output
-    rate, seed = self.dropout_rate, modeling.fold_in(seed, 1)
-    return self._score(modeling.dropout(output, rate, seed))
+
+    dropout_seed = modeling.fold_in(seed, 1)
+    output = modeling.dropout(output, self.dropout_rate, dropout_seed)
+    return self._score(output)
 
   def _score(self, pooled):
     return _score(pooled, self.output_weights.value, self.output_bias)  # [B, L]
@@ -298,14 +332,17 @@ def make_output(
 ) -> tuple[keras.Variable, keras.Variable]:
   """Makes the weights [L, size] and the bias [L] of a dense layer.
 
-  Not in a layer: in Google's checkpoints the two have no prefix, or that of a
-  scope. As in the original, their deviation is 0.02, not initializer_range.
+  They are not in a layer, because in Google's checkpoints their names have no
+  layer's name in front.
   """
+  # The original has this deviation here, whatever the initializer_range is.
   weights = keras.Variable(
     keras.initializers.TruncatedNormal(stddev=0.02),
     shape=[num_labels, size],
     name="output_weights",
   )
+  # The bias is added to float32, so Keras must not cast it to bfloat16; see
+  # `modeling.Embeddings.add_table`.
   bias = keras.Variable(
     "zeros", shape=[num_labels], name="output_bias", autocast=False
   )
@@ -315,7 +352,16 @@ def make_output(
 def score_tokens(
   hidden: tf.Tensor, weights: keras.Variable, bias: keras.Variable
 ) -> tf.Tensor:
-  """Applies a dense layer in float32: [B, S, size] to [B, S, L]."""
+  """Applies a dense layer to every token, in float32.
+
+  Args:
+    hidden: [B, S, size], of any floating type.
+    weights: [L, size].
+    bias: [L].
+
+  Returns:
+    Logits, float32 [B, S, L].
+  """
   shape = tf.shape(hidden)
   rows = tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])
   logits = _score(rows, weights.value, bias)  # [B*S, L]
@@ -325,10 +371,14 @@ def score_tokens(
 def token_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
   """Computes the cross entropies of tokens, in nats, float32 [B, S].
 
-  Takes int32 [B, S] and float32 [B, S, L]. As rows of one matrix, TensorFlow
-  compares no shapes of theirs when it runs. It would also do so where only the
-  weights of a loss are asked for, which then took another forward pass.
+  Args:
+    labels: int32 [B, S].
+    logits: float32 [B, S, L].
   """
+  # TensorFlow compares the shapes of tensors [B, S, ...] while it runs, which
+  # needs the logits even where only the weights of the loss are wanted: in
+  # `step.make_sum_weights` it took another forward pass. For the rows of one
+  # matrix it compares nothing.
   rows = tf.reshape(logits, [-1, logits.shape[-1]])
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     tf.reshape(labels, [-1]), rows
@@ -362,17 +412,20 @@ class SpanModel(HeadModel):
   def __init__(self, config: modeling.EncoderConfig, dtype: str | None = None):
     super().__init__(dtype=dtype, name="span")
     self.bert = encoder_table.make_encoder(config, dtype)
-    self.bert.pooler.trainable = False  # Unused, so it must not decay.
+    # Weight decay would shrink the pooler, which is unused.
+    self.bert.pooler.trainable = False
     # Their names in Google's checkpoints.
     with keras.name_scope("cls"), keras.name_scope("squad"):
       self.output_weights, self.output_bias = make_output(2, config.hidden_size)
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
-    bert = self.bert(input_ids, input_mask, segment_ids, seed)
+    encoded = self.bert(input_ids, input_mask, segment_ids, seed)
     logits = _score(
-      bert.sequence_output, self.output_weights.value, self.output_bias
+      encoded.sequence_output, self.output_weights.value, self.output_bias
     )  # [B, S, 2]
+
+    # Two vectors of the size H: one for starts and one for ends.
     return SpanOutput(logits[:, :, 0], logits[:, :, 1])
 
   def named_outputs(self, *inputs):
@@ -380,16 +433,27 @@ class SpanModel(HeadModel):
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-  """Makes vectors [B, H] of states, float [B, S, H]: cls, mean or max."""
+  """Makes one vector of each text.
+
+  Args:
+    states: the encoder's output, float [B, S, H].
+    input_mask: int32 [B, S], 1 for tokens, 0 for padding.
+    pooling: "cls" (the first token's), "mean" or "max" (of all tokens).
+
+  Returns:
+    The vectors, [B, H], in the type of `states`.
+  """
   if pooling == "cls":
     return states[:, 0]
+
   is_token = input_mask[:, :, None] > 0
   if pooling == "max":
     return tf.reduce_max(tf.where(is_token, states, states.dtype.min), 1)
+
   total = tf.reduce_sum(tf.where(is_token, states, 0.0), 1)
   return total / tf.cast(tf.reduce_sum(input_mask, 1), states.dtype)[:, None]
 
 
 def normalize(vectors: tf.Tensor) -> tf.Tensor:
-  """Scales vectors, float [..., H], to the length 1; 0 stays as it is."""
+  """Scales vectors, float [..., H], to length 1; a vector of zeros stays."""
   return tf.math.l2_normalize(vectors, -1, epsilon=1e-24)

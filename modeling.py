@@ -3,9 +3,14 @@
 Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for
 Language Understanding", https://arxiv.org/abs/1810.04805.
 
+This file is the model to read. Programs train the subclasses of its layers in
+bert/encoders/compiled.py, which have the same variables, give the same numbers
+and are faster.
+
 Shapes are written with one letter per axis:
   B batch, S sequence, H hidden, N heads, D head size (H / N), I intermediate,
-  P masked positions per sequence, V vocabulary, E embeddings (in BERT, H).
+  L layers, P masked positions per sequence, V vocabulary, E embeddings (in
+  BERT, H).
 
 The names of layers, one within the other, spell the paths of their variables:
 `bert/encoder/layer_0/attention/self/query/kernel` is the kernel of `query` in
@@ -29,7 +34,7 @@ if keras.backend.backend() != "tensorflow":
     "unset KERAS_BACKEND or set it to 'tensorflow'"
   )
 
-# Added to the scores of padding: the original's value, finite in bfloat16.
+# Added to the attention scores of padding: the original's value.
 MASKED_SCORE = -10000.0
 LAYER_NORM_EPSILON = 1e-12
 
@@ -58,11 +63,12 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 class EncoderConfig:
   """The fields of a bert_config.json that all encoders have."""
 
-  # The key that names another encoder; absent from a Transformer's file.
+  # The file's key `encoder_type`, by which bert/encoders/encoder_table.py finds
+  # the class. None: a Transformer, whose file has no such key.
   encoder_type: ClassVar[str | None] = None
 
-  # What heads, exports and programs ask of every encoder; others than BERT's
-  # Transformer answer otherwise, a class for all or by a property.
+  # What heads, exports and programs ask of every encoder. These are the answers
+  # of BERT; the config of another encoder overrides them.
   is_bidirectional: ClassVar[bool] = (
     True  # Whether tokens see those after them.
   )
@@ -80,7 +86,8 @@ class EncoderConfig:
   hidden_act: str = "gelu"  # A key of ACTIVATIONS.
   hidden_dropout_prob: float = 0.1  # After embeddings and dense layers.
   max_position_embeddings: int = 512  # The longest sequence possible.
-  type_vocab_size: int = 16  # Segments; every released model has 2.
+  # Segments: 2 in every released model; 16 is the original's default.
+  type_vocab_size: int = 16
   initializer_range: float = 0.02  # Standard deviation of new weights.
   embedding_size: int | None = None  # Width of the tables; None: hidden_size.
   layer_norm_eps: float | None = None  # None: LAYER_NORM_EPSILON.
@@ -92,33 +99,18 @@ class EncoderConfig:
 
   @property
   def layer_norm_epsilon(self) -> float:
-    """What layer normalisation adds to variances."""
+    """The number that layer normalisation adds to variances."""
     return self.layer_norm_eps or LAYER_NORM_EPSILON
 
   def __post_init__(self) -> None:
-    for field in dataclasses.fields(self):
-      value: Any = getattr(self, field.name)
-      # Python counts bool as int; readers of the file do not.
-      known, fits = "an integer above 0", type(value) is int and value > 0
-      if field.type is float:
-        most = 0.999 if "dropout" in field.name else sys.float_info.max
-        known = f"a number from 0 to {most}" if most < 1 else "0 or more"
-        fits = type(value) in (int, float) and 0 <= value <= most
-      if field.type == float | None:  # Rows of zeros, which pad, need it.
-        known = "a number above 0"
-        fits = type(value) in (int, float) and 0 < value <= sys.float_info.max
-      is_unset = value is field.default is None
-      is_number = field.type in (int, int | None, float, float | None)
-      if is_number and not (fits or is_unset):
-        raise ValueError(f"{field.name} is {value!r:.80}; expected {known}")
-    if self.hidden_act not in ACTIVATIONS:
-      known = ", ".join(ACTIVATIONS)
-      raise ValueError(f"hidden_act is {self.hidden_act!r:.80}; known: {known}")
+    _check_fields(self)  # At the end of this file.
 
   @classmethod
   def from_dict(cls, fields: dict[str, Any]) -> Self:
     """Makes a config of a bert_config.json; a ValueError says what is wrong."""
     fields = {k: v for k, v in fields.items() if k not in _UNREAD_KEYS}
+
+    # Messages cut a value at 80 characters (`:.80`): a file may hold anything.
     encoder_type = fields.pop("encoder_type", None)
     if encoder_type != cls.encoder_type:
       raise ValueError(
@@ -128,7 +120,9 @@ class EncoderConfig:
     if unknown:
       names = [n if n.isprintable() else repr(n) for n in sorted(unknown)]
       raise ValueError(f"unknown keys: {', '.join(names):.999}")
-    if "hidden_act" in fields:  # In any case; null and "" are linear.
+
+    # As in the original, case does not count, and null and "" are linear.
+    if "hidden_act" in fields:
       fields["hidden_act"] = str(fields["hidden_act"] or "linear").lower()
     if "vocab_size" not in fields:
       raise ValueError("vocab_size is missing")
@@ -170,7 +164,7 @@ class BertConfig(EncoderConfig):
 
 
 class BertOutput(NamedTuple):
-  """The results of `BertModel`; the last two are empty unless asked for."""
+  """The results of `BertModel`; the last two are empty unless requested."""
 
   sequence_output: tf.Tensor  # [B, S, H], the last layer.
   pooled_output: tf.Tensor  # [B, H], from the first token.
@@ -181,45 +175,74 @@ class BertOutput(NamedTuple):
 def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
   """Derives an independent seed, int32 [2], from a seed and an integer.
 
-  The algorithm and the type are explicit: XLA's defaults are others.
+  Every layer numbers its parts and folds the number in. The seed of a dropout
+  is thus its path in the model, and no two masks are the same: `fold_in(seed,
+  0)` of the encoder and of a block differ, because their own seeds do.
+
+  Args:
+    seed: int32 [2]; None: no dropout, so that there is nothing to derive.
+    data: an integer of any type, such as the number of a part or of a step.
   """
   if seed is None:
     return None
+
+  # The algorithm and the type are explicit, because XLA has other defaults.
   return tf.random.experimental.stateless_fold_in(  # pyright: ignore
     seed, tf.cast(data, tf.int32), alg="philox"
   )
 
 
 def choose_seed(seed: tf.Tensor | None, training: bool) -> tf.Tensor | None:
-  """Returns a seed; in training, as in `fit`, a new one instead of None."""
+  """Returns the seed; if it is None, in training a random one.
+
+  It is only for Keras's `fit`, which knows `training` and no seeds. This
+  project's programs pass a seed, and never `training`.
+  """
   if seed is None and training:
     return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
   return seed
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-  """Zeroes elements with probability `rate` <= 0.999, scales up the others.
+  """Zeroes elements with probability `rate` and scales up the rest.
 
-  The mask is a pure function of the seed, int32 [2] (None: no dropout), with
-  and without XLA. Derive seeds with `fold_in`, which keeps them int32.
+  The seed is the only switch: an update passes one (bert/training/step.py), a
+  prediction passes None. The mask is a pure function of it, with and without
+  XLA, so a resumed training draws what the uninterrupted one would have drawn.
+
+  Args:
+    x: of any shape and floating type.
+    rate: from 0 to 0.999, because the threshold of `draw_kept` has 16 bits.
+    seed: int32 [2], from `fold_in`, which keeps the type; None: no dropout.
   """
   if seed is None or rate == 0.0:
     return x
-  # The factor would be 0.2 % too small in bfloat16.
+
+  # In float32: bfloat16 would round 1 / 0.9 down by 0.2 %.
   scaled = tf.cast(tf.cast(x, tf.float32) * (1.0 / (1.0 - rate)), x.dtype)
   return tf.where(draw_kept(x, rate, seed), scaled, 0)
 
 
 def draw_kept(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
-  """Draws the elements that `dropout` keeps, bool in the shape of x."""
-  # A 32-bit draw decides two elements, because random bits are slow on a CPU;
-  # this rounds the rate to a multiple of 2**-16.
+  """Draws the elements that `dropout` keeps, bool in the shape of x.
+
+  Args:
+    x: only its shape counts.
+    rate: the probability that an element is dropped.
+    seed: int32 [2].
+  """
+  # Random bits are slow on a CPU, so that each 32-bit draw decides two
+  # elements: bitcast cuts it into two uint16. Half a draw is left over if the
+  # number of elements is odd.
   size = tf.size(x)
-  full_range: Any = None
+  full_range: Any = None  # In the place of `minval`: all 2**32 integers.
   bits = tf.random.stateless_uniform(
     [(size + 1) // 2], seed, full_range, dtype=tf.uint32, alg="philox"
   )
   bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]
+
+  # A uniform integer below 2**16 is below the threshold with probability
+  # `rate`, rounded to a multiple of 2**-16.
   return tf.reshape(bits >= round(rate * 2**16), tf.shape(x))
 
 
@@ -228,40 +251,72 @@ def make_initializer(config: EncoderConfig) -> keras.initializers.Initializer:
 
 
 class Layer(keras.layers.Layer):
-  """A part of BERT: has the config of the whole, makes and builds its parts."""
+  """A part of BERT: has the config of the whole, makes and builds its parts.
 
+  Keras would make the variables of a layer at its first call, when it sees the
+  shape of the input. BERT's must exist before that, for weights to be loaded
+  and for the optimizer. So a layer makes its parts by `make`, `make_dense` and
+  `make_norm`, with the config and the precision of the whole, and keeps them
+  with the shapes of their inputs in `parts`; `build` then builds all at once.
+  """
+
+  # A subclass names other classes, to be made in the place of Keras's.
   dense_class: type = keras.layers.Dense
   norm_class: type = keras.layers.LayerNormalization
 
   def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    self.parts: list = []  # Each with the shape of its input, if needed.
+    # Tuples of a part and the shape of its input, which Keras's layers need.
+    self.parts: list = []
 
   def make(self, part_class: type["Layer"], name: str, *args: Any) -> Any:
-    """Makes a part with the same config and dtype."""
+    """Makes a part that is a `Layer`, with the same config and dtype.
+
+    Args:
+      part_class: its class.
+      name: its part of the paths of its variables.
+      *args: what its constructor takes after the config.
+    """
     part = part_class(self.config, *args, name=name, dtype=self.dtype_policy)
     self.parts.append((part,))
     return part
 
   def make_dense(self, name: str, input_size=None, size=None, **kwargs) -> Any:
-    """Makes a dense layer; both sizes are by default H."""
-    kwargs |= {"kernel_initializer": make_initializer(self.config)}
-    kwargs |= {"name": name, "dtype": self.dtype_policy}
-    dense = self.dense_class(size or self.config.hidden_size, **kwargs)
+    """Makes a dense layer.
+
+    Args:
+      name: its part of the paths of its variables.
+      input_size: the width of its input; None: H.
+      size: the width of its output; None: H.
+      **kwargs: other arguments of the dense layer.
+    """
+    dense = self.dense_class(
+      size or self.config.hidden_size,
+      kernel_initializer=make_initializer(self.config),
+      name=name,
+      dtype=self.dtype_policy,
+      **kwargs,
+    )
     self.parts.append((dense, [None, input_size or self.config.hidden_size]))
     return dense
 
   def make_norm(self, size=None) -> Any:
-    """Makes a layer normalisation, https://arxiv.org/abs/1607.06450."""
-    kwargs = {"name": "LayerNorm", "dtype": self.dtype_policy}
-    norm = self.norm_class(epsilon=self.config.layer_norm_epsilon, **kwargs)
+    """Makes a layer normalisation of a width; None: H.
+
+    Ba et al., https://arxiv.org/abs/1607.06450.
+    """
+    norm = self.norm_class(
+      epsilon=self.config.layer_norm_epsilon,
+      name="LayerNorm",
+      dtype=self.dtype_policy,
+    )
     self.parts.append((norm, [None, size or self.config.hidden_size]))
     return norm
 
   def build(self, input_shape=None):
-    for part, *input_shape in self.parts:
-      part.build(*input_shape)
+    for part, *shape in self.parts:
+      part.build(*shape)
 
 
 class Embeddings(Layer):
@@ -274,30 +329,45 @@ class Embeddings(Layer):
   def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(config, **kwargs)
     width = config.embedding_width
-    self.layer_norm, self.project = self.make_norm(width), None
+    self.layer_norm = self.make_norm(width)
+    self.project = None
     if width != config.hidden_size:
-      self.project = self.make_dense("project", width)
+      self.project = self.make_dense("project", input_size=width)
 
   def build(self, input_shape=None):
-    config, add = self.config, self.add_table
-    self.word_embeddings = add("word", config.vocab_size)
-    self.token_type_embeddings = add("token_type", config.type_vocab_size)
-    self.position_embeddings = add("position", config.max_position_embeddings)
+    config = self.config
+    self.word_embeddings = self.add_table("word", config.vocab_size)
+    self.token_type_embeddings = self.add_table(
+      "token_type", config.type_vocab_size
+    )
+    self.position_embeddings = self.add_table(
+      "position", config.max_position_embeddings
+    )
     super().build()
 
   def add_table(self, kind: str, rows: int) -> keras.Variable:
-    shape = [rows, self.config.embedding_width]
-    initializer, name = make_initializer(self.config), f"{kind}_embeddings"
-    # The gathered rows are cast, not the table, which the heads share.
-    return self.add_weight(shape, initializer, autocast=False, name=name)
+    """Makes the variable [rows, E] of one kind of embeddings."""
+    # In bfloat16, Keras casts a variable wherever a layer reads it, which for a
+    # table would be all its rows. `autocast=False` leaves it in float32; the
+    # few rows that are gathered are cast when `layer_norm` takes them.
+    return self.add_weight(
+      [rows, self.config.embedding_width],
+      make_initializer(self.config),
+      autocast=False,
+      name=f"{kind}_embeddings",
+    )
 
   def call(self, input_ids, segment_ids, seed=None):
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, E]
-    # The gradient of reshape is dense, as the original's is for segments. The
-    # word table's keeps a row per token: `optimization.row_norms`.
+
+    # A gather alone has a sparse gradient, with a row per token. Behind a
+    # reshape it is dense, as the original's is here. The word table's stays
+    # sparse, which counts in the clipping of fine-tuning:
+    # `optimization.row_norms`.
     table = self.token_type_embeddings.value
     segments = tf.gather(tf.reshape(table, table.shape), segment_ids)
     positions = self.position_embeddings.value[: tf.shape(input_ids)[1]]
+
     x = self.layer_norm(words + segments + positions)
     x = dropout(x, self.config.hidden_dropout_prob, seed)
     return self.project(x) if self.project else x  # [B, S, H]
@@ -323,23 +393,33 @@ class SelfAttention(Layer):
     query = self.split_heads(self.query(hidden))  # [B, N, S, D]
     key = self.split_heads(self.key(hidden))
     value = self.split_heads(self.value(hidden))
+
+    # Equation 1 of Vaswani et al. The scores are float32 also in bfloat16.
     scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
     scores = tf.cast(scores, tf.float32) / math.sqrt(self.config.head_size)
+
+    # No token attends to padding: its scores become so low that the softmax
+    # rounds them to 0. Causal models give a mask for each token.
     mask = input_mask[:, None] if input_mask.shape.rank == 2 else input_mask
     padding = 1.0 - tf.cast(mask[:, None], tf.float32)  # [B, 1, 1 or S, S]
     probs = tf.nn.softmax(scores + MASKED_SCORE * padding)
-    context = self.average(tf.cast(probs, self.compute_dtype), value, seed)
+
+    context = self.weigh_values(tf.cast(probs, self.compute_dtype), value, seed)
     context = tf.transpose(context, [0, 2, 1, 3])  # [B, S, N, D]
     return tf.reshape(context, tf.shape(hidden)), probs  # [B, S, H]
 
   def split_heads(self, x):
     """Returns [B, N, S, D] of [B, S, H]."""
+    batch, length = tf.shape(x)[0], tf.shape(x)[1]
     heads, size = self.config.num_attention_heads, self.config.head_size
-    x = tf.reshape(x, [tf.shape(x)[0], tf.shape(x)[1], heads, size])
+    x = tf.reshape(x, [batch, length, heads, size])
     return tf.transpose(x, [0, 2, 1, 3])
 
-  def average(self, probs, value, seed):
-    """Sums the values by their probabilities, after dropout on these."""
+  def weigh_values(self, probs, value, seed):
+    """Sums the values, weighted by the probabilities after dropout.
+
+    It is a method so that bert/encoders/compiled.py can replace it.
+    """
     rate = self.config.attention_probs_dropout_prob
     return tf.matmul(dropout(probs, rate, seed), value)  # [B, N, S, D]
 
@@ -420,7 +500,10 @@ class Encoder(Layer):
 
 
 class Pooler(Layer):
-  """Dense and tanh on the first token: [B, S, H] to [B, H]."""
+  """Dense and tanh on the first token: [B, S, H] to [B, H].
+
+  The mask is for the poolers of other encoders, which look at all tokens.
+  """
 
   def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(config, **kwargs)
@@ -467,16 +550,20 @@ class BertModel(Layer):
   def __init__(self, config: EncoderConfig, dtype=None, name="bert", **kwargs):
     super().__init__(config, dtype=dtype, name=name, **kwargs)
     if type(config) is not self.config_class:
-      # With their modules: `import modeling` in a clone gives another class
-      # than `from bert import modeling`.
+      # Both are named with their modules: `import modeling` in a clone gives
+      # another class than `from bert import modeling`.
       kinds = (self.config_class, type(config))
-      wanted, found = (f"{kind.__module__}.{kind.__name__}" for kind in kinds)
-      raise TypeError(f"{type(self).__name__} takes a {wanted}, not a {found}")
+      wanted, given = (f"{kind.__module__}.{kind.__name__}" for kind in kinds)
+      raise TypeError(f"{type(self).__name__} takes a {wanted}, not a {given}")
+
     self.embeddings = self.make(self.embeddings_class, "embeddings")
     self.encoder = self.make(Encoder, "encoder", self.block_class)
     self.pooler = self.make(self.pooler_class, "pooler")
     self.build()
-    self.trainable = self.trainable  # Keras hands it on when it is assigned.
+
+    # A `trainable=False` among the arguments was set before the parts existed.
+    # Keras hands it on to the parts when it is assigned.
+    self.trainable = self.trainable
 
   def get_config(self) -> dict[str, Any]:
     fields = json.loads(self.config.to_json_string())
@@ -503,17 +590,54 @@ class BertModel(Layer):
         f"a sequence of {length} tokens is longer than max_position_embeddings "
         f"({limit}) of the config"
       )
+
+    # As in the original, all positions are tokens of the first segment unless
+    # the caller says otherwise.
     seed = choose_seed(seed, training)
     input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
     if segment_ids is None:
       segment_ids = tf.zeros_like(input_ids)
+
     embedded = self.embeddings(input_ids, segment_ids, fold_in(seed, 0))
     states, attention = self.encoder(embedded, input_mask, fold_in(seed, 1))
     if return_attention_probs and attention[0] is None:
       raise ValueError(f"{type(self).__name__} returns no attention")
+
     return BertOutput(
       sequence_output=states[-1],
       pooled_output=self.pooler(states[-1], input_mask),
       hidden_states=(embedded, *states) if return_hidden_states else (),
       attention_probs=tuple(attention) if return_attention_probs else (),
     )
+
+
+def _check_fields(config: EncoderConfig) -> None:
+  """Raises a ValueError that names the first field with an impossible value.
+
+  The type of a field says what it may hold: an int is a size, a float is a
+  probability or a deviation, and where None is allowed it means the default.
+  """
+  for field in dataclasses.fields(config):
+    value: Any = getattr(config, field.name)
+    if field.type in (int, int | None):
+      # Python counts bool as int; other readers of the file do not.
+      expected = "an integer above 0"
+      fits = type(value) is int and value > 0
+    elif field.type is float:
+      most = 0.999 if "dropout" in field.name else sys.float_info.max
+      expected = f"a number from 0 to {most}" if most < 1 else "0 or more"
+      fits = type(value) in (int, float) and 0 <= value <= most
+    elif field.type == float | None:
+      # An epsilon: 0 would make NaN of a row of zeros, as padding may be.
+      expected = "a number above 0"
+      fits = type(value) in (int, float) and 0 < value <= sys.float_info.max
+    else:
+      continue  # The activation, below.
+
+    is_unset = value is None and field.default is None
+    if not (fits or is_unset):
+      raise ValueError(f"{field.name} is {value!r:.80}; expected {expected}")
+
+  if config.hidden_act not in ACTIVATIONS:
+    names = ", ".join(ACTIVATIONS)
+    raise ValueError(f"hidden_act is {config.hidden_act!r:.80}; known: {names}")

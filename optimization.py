@@ -13,13 +13,15 @@ For fine-tuning, lower layers may learn more slowly, later or not at all: Howard
 from collections.abc import Callable, Iterable, Sequence
 import math
 import re
+from typing import NamedTuple
 
 import tensorflow as tf
 
-CLIP_NORM = 1.0  # The most of all gradients together, before every update.
+CLIP_NORM = 1.0  # Maximum global gradient norm.
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # Adam's.
 WEIGHT_DECAY = 0.01
-_NOT_DECAYING = ("LayerNorm", "layer_norm", "bias")  # In their paths.
+# Variables with one of these in their path do not decay.
+_NOT_DECAYING = ("LayerNorm", "layer_norm", "bias")
 
 _ENCODER_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 
@@ -27,22 +29,32 @@ _ENCODER_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 def learning_rate_at(
   step: tf.Tensor, init_lr: float, num_train_steps: int, num_warmup_steps: int
 ) -> tf.Tensor:
-  """Computes the rate of a step: linear warm-up, then linear decay to zero.
+  """Computes the learning rate: linear warm-up, then linear decay to zero.
 
   As in the original, decay runs from step 0, so the peak is below `init_lr`,
-  which warm-up aims at. `step`, int64 [], is the number of updates made so far;
-  the rate is float32 [], and 0 at `num_train_steps`. Warm-up may be 0 steps.
+  which warm-up aims at. At step 0 of a warm-up the learning rate is 0, so the
+  first update changes only the moments of Adam.
+
+  Args:
+    step: int64 [], the number of updates made so far.
+    init_lr: the learning rate that warm-up aims at.
+    num_train_steps: the step at which the learning rate is 0 again.
+    num_warmup_steps: updates of warm-up; may be 0.
+
+  Returns:
+    The learning rate of the next update, float32 [].
   """
   done = tf.cast(tf.minimum(step, num_train_steps), tf.float32)
   decayed = init_lr * (1.0 - done / tf.cast(num_train_steps, tf.float32))
   if num_warmup_steps == 0:
     return decayed
+
   share = tf.cast(step, tf.float32) / tf.cast(num_warmup_steps, tf.float32)
   return tf.where(step < num_warmup_steps, init_lr * share, decayed)
 
 
 def layer_of(path: str) -> int | None:
-  """Returns 0 for the embeddings, i + 1 for layer i, None for what is above."""
+  """Returns 0 for embeddings, i + 1 for layer i, None for pooler and heads."""
   if path.startswith("bert/embeddings/"):
     return 0
   match = _ENCODER_LAYER.match(path)
@@ -57,13 +69,22 @@ def count_layers(paths: Iterable[str]) -> int:
 def row_norms(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
   """Computes half the squared norms of gradients with a row per occurrence.
 
-  In fine-tuning, where the word embeddings are only looked up, their gradient
-  is `tf.IndexedSlices`: one row for every token of the batch. The original
-  clips by `tf.clip_by_global_norm`, which does not add up the rows of a
-  repeated word: it takes |dL/dx|^2 over all tokens x, L being the loss of the
-  whole batch, so that replicas and micro-batches add up. In pre-training (the
-  table is the output matrix, too) and on a TPU (by one-hot rows) the gradient
-  is dense, and gives 0. Returns float32 [N].
+  Only fine-tuning on CPU and GPU needs this. There the word embeddings are only
+  looked up, and their gradient is `tf.IndexedSlices`: one row for every token
+  of the batch. The original clips by `tf.clip_by_global_norm`, which does not
+  add up the rows of a repeated word: a word that occurs twice, with gradients 1
+  and 1, counts 1 + 1 and not (1 + 1)^2. This is a sum over the tokens of the
+  batch, so the norms of replicas and micro-batches can be added up, whereas a
+  dense gradient must be added up before its norm is taken.
+
+  In pre-training the table is also the output matrix, and on a TPU words are
+  looked up by one-hot rows: all gradients are dense, and all results 0.
+
+  Args:
+    gradients: one per variable, before anything has made them dense.
+
+  Returns:
+    Float32 [variables]; 0 for a dense gradient.
   """
   return tf.stack(
     [
@@ -79,6 +100,15 @@ def _zeros_like(variable: tf.Variable) -> tf.Variable:
   return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
 
 
+class Scales(NamedTuple):
+  """The numbers by which the update of one variable is scaled."""
+
+  factor: tf.Tensor  # Clipping multiplies the gradient by it, float32 [].
+  rate: tf.Tensor  # The variable's learning rate, float32 [].
+  decay: float  # The weight decay, 0 for norms and biases.
+  corrections: tuple  # The divisors of m and of the root of v.
+
+
 class AdamWeightDecayOptimizer:
   """Updates variables as the original's optimizer of the same name did.
 
@@ -86,18 +116,21 @@ class AdamWeightDecayOptimizer:
   v = beta_2 v + (1 - beta_2) g^2
   p = p - rate (m / (sqrt(v) + epsilon) + decay p)
 
-  Corrected, m is divided by 1 - beta_1^t and v by 1 - beta_2^t in the last
-  line; t is the number of the variable's updates, this one included.
+  Here g is the clipped gradient and rate the learning rate. Corrected, m is
+  divided by 1 - beta_1^t and v by 1 - beta_2^t in the last line; t is the
+  number of the variable's updates, this one included.
 
   Make it inside the scope of the distribution strategy.
 
   Args:
-    variables: those to update.
-    rate_at: takes the step, int64 []; returns the rate, float32 [].
-    rate_scales: factors of the rate, one per variable.
-    first_steps: the step from which a variable is updated, one per variable.
-      Before, the variable and its moments do not change, and its gradient does
-      not count in the clipped norm.
+    variables: Keras variables, which updates change.
+    rate_at: takes the step, int64 []; returns the learning rate, float32 [].
+    rate_scales: factors of the learning rate, one per variable; 1 but for
+      fine-tuning with layer-wise learning rates.
+    first_steps: the step from which a variable is updated, one per variable; 0
+      but for fine-tuning with gradual unfreezing. Before, the variable and its
+      moments do not change, and its gradient does not count in the clipped
+      norm.
     corrects_bias: whether the moments are corrected.
   """
 
@@ -109,16 +142,21 @@ class AdamWeightDecayOptimizer:
     first_steps: Sequence[int],
     corrects_bias: bool = False,
   ):
-    self.rate_at, self.corrects_bias = rate_at, corrects_bias
-    self.rate_scales, self.first_steps = rate_scales, first_steps
+    self.rate_at = rate_at
+    self.corrects_bias = corrects_bias
+    self.rate_scales = rate_scales
+    self.first_steps = first_steps
+
     self.paths = [variable.path for variable in variables]
     self.variables = [variable.value for variable in variables]
     self.decay_rates = [
       0.0 if any(part in path for part in _NOT_DECAYING) else WEIGHT_DECAY
       for path in self.paths
     ]
-    # How many of the steps before one, int [steps], updated a variable; None
-    # for all of them. Others leave it alone, as those of other tasks do.
+
+    # Only training on several tasks at once needs this, where a step updates
+    # the variables of one task. For each variable, how many of the steps before
+    # a step have updated it, int [steps]; None: all of them.
     self.updates_before: list[Sequence[int] | None] = [None] * len(variables)
     self.adam_m = [_zeros_like(v) for v in self.variables]
     self.adam_v = [_zeros_like(v) for v in self.variables]
@@ -128,7 +166,8 @@ class AdamWeightDecayOptimizer:
     """The moments under their names in a checkpoint: <path>/adam_m, _v."""
     slots = {}
     for path, m, v in zip(self.paths, self.adam_m, self.adam_v, strict=True):
-      slots[f"{path}/adam_m"], slots[f"{path}/adam_v"] = m, v
+      slots[f"{path}/adam_m"] = m
+      slots[f"{path}/adam_v"] = v
     return slots
 
   def share_moments(self, other: "AdamWeightDecayOptimizer") -> None:
@@ -137,7 +176,8 @@ class AdamWeightDecayOptimizer:
     for i, variable in enumerate(self.variables):
       if id(variable) in theirs:
         j = theirs[id(variable)]
-        self.adam_m[i], self.adam_v[i] = other.adam_m[j], other.adam_v[j]
+        self.adam_m[i] = other.adam_m[j]
+        self.adam_v[i] = other.adam_v[j]
 
   def clip_and_apply(
     self,
@@ -159,14 +199,20 @@ class AdamWeightDecayOptimizer:
       The norm before clipping and the learning rate, both float32 []. If the
       norm is not finite, all updated values are NaN.
     """
+    # As in `tf.clip_by_global_norm`, a norm that is not finite makes everything
+    # NaN. bert/training/loop.py stops then.
     step = tf.convert_to_tensor(step, tf.int64)
     norm = self._global_norm(gradients, row_norms, step)
     factor = tf.minimum(1.0, CLIP_NORM / norm)
     factor = tf.where(tf.math.is_finite(norm), factor, float("nan"))
+
+    # The update applies the factor, so that no clipped copy of the gradients is
+    # made.
     rate = self.rate_at(step)
-    # The update applies the factor: no clipped copy of the gradients is made.
-    numbers = [
-      (factor, rate * scale, decay, self._corrections(step, first, updates))
+    scales = [
+      Scales(
+        factor, rate * scale, decay, self._corrections(step, first, updates)
+      )
       for scale, decay, first, updates in zip(
         self.rate_scales,
         self.decay_rates,
@@ -175,15 +221,20 @@ class AdamWeightDecayOptimizer:
         strict=True,
       )
     ]
+
+    # Each replica runs this function, but a mirrored variable must be updated
+    # once for all. `merge_call` leaves the replicas' contexts: TensorFlow calls
+    # `_update_all` once, and puts the strategy before its arguments.
     tf.distribute.get_replica_context().merge_call(
-      self._update_all, (list(gradients), numbers, step)
+      self._update_all, (list(gradients), scales, step)
     )
     return norm, rate
 
   def _corrections(self, step, first, updates):
-    """Computes what m and the root of v are divided by, float32 []."""
+    """Computes the divisors of m and of the root of v, float32 []."""
     if not self.corrects_bias:
       return 1.0, 1.0
+
     if updates is not None:
       counts = tf.constant(updates, tf.int64)
       step = tf.gather(counts, step)
@@ -197,30 +248,34 @@ class AdamWeightDecayOptimizer:
     """Computes `tf.linalg.global_norm` of the gradients that count."""
     halves = tf.stack([_half_square(gradient) for gradient in gradients])
     if row_norms is not None:
-      # Zero or non-finite rows make the dense gradient zero or non-finite.
+      # The norms of rows replace that of their sum. Where they are 0 or NaN, so
+      # is the dense one, or there are no rows.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
     if any(self.first_steps):
       halves = tf.where(step >= self.first_steps, halves, 0.0)
     return tf.sqrt(2.0 * tf.reduce_sum(halves))
 
-  def _update_all(self, strategy, gradients, numbers, step):
+  def _update_all(self, strategy, gradients, scales, step):
+    """Updates all variables, on every device that has a copy of them."""
     update = _assign_adam if strategy.num_replicas_in_sync == 1 else _adam_each
     for i, variable in enumerate(self.variables):
-      state = (gradients[i], self.adam_m[i], self.adam_v[i], numbers[i])
+      # `extended.update` calls `update` for each copy of the variable, with the
+      # copy as the first argument, and its device's copies of the others.
+      state = (gradients[i], self.adam_m[i], self.adam_v[i], scales[i])
       if self.first_steps[i]:
         args = (update, self.first_steps[i], step, state)
-        strategy.extended.update(variable, _update_from, args)
+        strategy.extended.update(variable, _update_if_unfrozen, args)
       else:
         strategy.extended.update(variable, update, state)
 
 
-def _update_from(variable, update, first_step, step, state):
-  """Updates, but not before a step."""
+def _update_if_unfrozen(variable, update, first_step, step, state):
+  """Skips the update until `first_step`."""
   tf.cond(step >= first_step, lambda: update(variable, *state), lambda: None)
 
 
 def _half_square(gradient):
-  """Computes half the sum of squares, float32 []."""
+  """Computes half the sum of squares, float32 []: half, as `tf.nn.l2_loss`."""
   kinds = {device.device_type for device in tf.config.list_logical_devices()}
   if gradient.dtype == tf.float32 or kinds != {"CPU"}:
     return tf.nn.l2_loss(tf.cast(gradient, tf.float32))
@@ -234,16 +289,18 @@ def _wide_half_square(gradient):
   return tf.reduce_sum(tf.matmul(squares, tf.fill([squares.shape[1], 1], 0.5)))
 
 
-def _adam(p, gradient, m, v, numbers):
-  """Returns the new p, m and v; numbers are those of `clip_and_apply`."""
-  factor, rate, decay, (m_correction, v_correction) = numbers
-  gradient = tf.cast(gradient, tf.float32) * factor
+def _adam(p, gradient, m, v, scales):
+  """Returns the new p, m and v, by the formulas of the optimizer's class."""
+  m_correction, v_correction = scales.corrections
+  gradient = tf.cast(gradient, tf.float32) * scales.factor
+
   m = BETA_1 * m + (1.0 - BETA_1) * gradient
   v = BETA_2 * v + (1.0 - BETA_2) * tf.square(gradient)
-  step = (m / m_correction) / (tf.sqrt(v) / v_correction + EPSILON)
-  if decay:
-    step += decay * p
-  return p - rate * step, m, v
+  direction = (m / m_correction) / (tf.sqrt(v) / v_correction + EPSILON)
+  # A number of Python, not a tensor: this is compiled with and without decay.
+  if scales.decay:
+    direction += scales.decay * p
+  return p - scales.rate * direction, m, v
 
 
 # Compiled, this makes one pass over the memory instead of fifteen: more than
@@ -253,17 +310,18 @@ _compiled_adam = tf.function(_adam, autograph=False, jit_compile=True)
 
 
 @tf.function(autograph=False, jit_compile=True)
-def _assign_adam(p, gradient, m, v, numbers):
-  """Updates in place; saves writing copies, so it is a quarter faster."""
-  new = _adam(p, gradient, m, v, numbers)
+def _assign_adam(p, gradient, m, v, scales):
+  """Updates in place, which is a quarter faster than writing copies."""
+  new = _adam(p, gradient, m, v, scales)
   for variable, value in zip((p, m, v), new, strict=True):
     variable.assign(value)
 
 
-def _adam_each(p, gradient, m, v, numbers):
+def _adam_each(p, gradient, m, v, scales):
+  """Updates one of several copies of a variable."""
   # Replicas would silently share variables inside of the compiled function.
   old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
-  new = _compiled_adam(*old, numbers)
+  new = _compiled_adam(*old, scales)
   for variable, value in zip((p, m, v), new, strict=True):
     variable.assign(value)
 
@@ -280,11 +338,17 @@ def create_optimizer(
 ) -> AdamWeightDecayOptimizer:
   """Makes the optimizer for training BERT; a ValueError names a wrong value.
 
+  By default, as in pre-training, all variables have the full learning rate from
+  step 0. `layerwise_lr_decay`, `freeze_layers` and `steps_per_epoch` are for
+  fine-tuning.
+
   Args:
-    variables: all that the model could train.
-    init_lr, num_train_steps, num_warmup_steps: see `learning_rate_at`.
-    layerwise_lr_decay: each part's rate is this factor times that of the part
-      above it; pooler and heads have the full rate.
+    variables: all variables that the model could train.
+    init_lr: see `learning_rate_at`.
+    num_train_steps: see `learning_rate_at`.
+    num_warmup_steps: see `learning_rate_at`.
+    layerwise_lr_decay: each part's learning rate is this factor times the one
+      of the part above it; pooler and heads have the full learning rate.
     freeze_layers: N > 0: the embeddings and the N lowest layers never change,
       and have no gradients. "gradual": only pooler and heads change at first;
       every epoch unfreezes one more part, the embeddings last.
@@ -303,24 +367,36 @@ def create_optimizer(
       f"--freeze_layers={freeze_layers}: expected a number from 0 (none) to "
       f"{num_layers} (all layers of the model), or gradual"
     )
+
+  # The parts count upwards: 0 the embeddings, then the layers, last pooler and
+  # heads. Frozen parts are not trained at all.
+  top = num_layers + 1
   lowest = int(freeze_layers) + 1 if freeze_layers and not is_gradual else 0
-  kept, below_top = [], []
+  trained = []
+  parts_above = []
   for variable in variables:
     layer = layer_of(variable.path)
-    depth = num_layers + 1 if layer is None else layer
-    if depth >= lowest:
-      kept.append(variable)
-      below_top.append(num_layers + 1 - depth)
+    part = top if layer is None else layer
+    if part >= lowest:
+      trained.append(variable)
+      parts_above.append(top - part)
+
+  # Gradually, a part waits one epoch for each part above it.
+  first_steps = [0] * len(trained)
+  if is_gradual:
+    assert steps_per_epoch is not None
+    first_steps = [
+      # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
+      math.ceil(epochs * steps_per_epoch - 1e-6)
+      for epochs in parts_above
+    ]
+
   return AdamWeightDecayOptimizer(
-    kept,
+    trained,
     lambda step: learning_rate_at(
       step, init_lr, num_train_steps, num_warmup_steps
     ),
-    rate_scales=[layerwise_lr_decay**count for count in below_top],
-    first_steps=[
-      # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
-      math.ceil(epochs * steps_per_epoch - 1e-6) if is_gradual else 0
-      for epochs in below_top
-    ],
+    rate_scales=[layerwise_lr_decay**count for count in parts_above],
+    first_steps=first_steps,
     corrects_bias=corrects_bias,
   )

@@ -21,18 +21,24 @@ from bert.contrib import relation_teacher
 
 
 def main() -> None:
+  """Pre-trains a student as the flags say, or resumes a run."""
   settings = pretraining_records.read_settings(DistillationSettings)
   strategy = devices.make_strategy(settings)
   config = pretraining_records.read_config(settings)
+
+  # A student that learns from its teacher alone predicts no masked words.
   masks = not settings.teacher_only
   data = pretraining_records.open_data(settings, config, masks)
+
   with pretraining_run.open_run(settings, config, data, strategy) as run:
     predict = run_pretraining.predict
     if settings.do_train:
+      # The teacher adds its own losses to the two of pre-training.
       with strategy.scope():
         teacher = relation_teacher.load(settings, config)
       run.make_model(teacher.make_student, predict, teacher=teacher.lesson)
       run.sample_labels()
+
       losses = teacher.add_to(run_pretraining.loss)
       run.train(losses, forward=teacher.forward, more_memory=teacher.memory)
     else:  # Only what the student has learned is evaluated.

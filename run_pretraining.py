@@ -9,6 +9,8 @@ from bert.cli import pretraining, program
 
 PretrainingSettings = pretraining.PretrainingSettings
 
+# Parses the flags, or prints --help, before the slow import of TensorFlow; see
+# bert/cli/program.py. `main` starts at the end of this file.
 if __name__ == "__main__":
   program.start(PretrainingSettings)
 
@@ -51,7 +53,10 @@ def _compare_guesses(logits, labels):
 
 
 def loss(outputs, features):
-  """Sums the losses of section 3.1 over a batch; see `training_plan.Loss`."""
+  """Sums the losses of section 3.1 over a batch; see `training_plan.Loss`.
+
+  Sums whose name ends in `_loss` are minimised, the accuracies only reported.
+  """
   rows = predict(outputs, features)
 
   # Every record has room for the same number of masks. The weight of an unused
@@ -85,7 +90,8 @@ def main() -> None:
     run.make_model(heads.PretrainingModel, predict)
     run.sample_labels()  # What guessing without a model would score.
 
-    # `heads.forward` calls the model; bert/training/step.py makes the update.
+    # Training starts here. The top of bert/training/step.py lists the functions
+    # from `run.train` to the update; `heads.forward` calls the model.
     if settings.do_train:
       run.train(loss)
     if settings.do_eval:

@@ -18,7 +18,8 @@ import tensorflow as tf
 from bert import modeling
 from bert.data import imports, processor
 
-# XLA compiles for every shape, so rows are padded to one of few numbers.
+# XLA compiles for every shape, so rows are padded to one of few numbers: 128,
+# 192, 256, 384, 512, ... At most a third of the rows is padding.
 _ROWS = sorted(base << shift for base in (128, 192) for shift in range(20))
 
 
@@ -29,8 +30,15 @@ def compile_island(
   """Compiles the operations between two matrix products.
 
   XLA makes one pass over the memory of it, and another one backward, which
-  computes it again: only the inputs are kept. The function takes settings, then
-  arrays, [R, N] or [N], a bool one last, and returns [R, N].
+  computes it again: only the inputs are kept.
+
+  Args:
+    function: takes the settings, then arrays [R, N] or [N], a bool one last;
+      returns [R, N].
+    *settings: numbers and texts, which are constants of the compiled function.
+
+  Returns:
+    A function of the arrays, with R rows of any number.
   """
 
   def differentiate(upstream, *arrays):
@@ -53,6 +61,9 @@ def compile_island(
       return tf.pad(x, [[0, padded - size], [0, 0]]) if x.shape.rank == 2 else x
 
     def gradient(upstream):
+      # The upstream gradient of padding is 0, so that padding adds nothing to
+      # the gradients of biases and norms.
+      #
       # Pads again in the backward pass, so that the padded copies are freed in
       # between.
       with tf.control_dependencies([upstream]):
@@ -69,7 +80,13 @@ def compile_island(
 def add_and_activate(
   name: str, product: tf.Tensor, bias: tf.Tensor
 ) -> tf.Tensor:
-  """Adds a bias and applies one of `modeling.ACTIVATIONS`."""
+  """Adds a bias and applies an activation.
+
+  Args:
+    name: a key of `modeling.ACTIVATIONS`.
+    product: [R, N], of any floating type, which the result has, too.
+    bias: [N].
+  """
   x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
   return tf.cast(modeling.ACTIVATIONS[name](x), product.dtype)
 
@@ -84,7 +101,18 @@ def add_and_norm(
   beta: tf.Tensor,
   kept: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """Adds a bias, applies dropout, adds the residual and normalises."""
+  """Adds a bias, applies dropout, adds the residual and normalises.
+
+  Args:
+    rate: of the dropout.
+    epsilon: is added to variances.
+    product: [R, N], of any floating type, which the result has, too.
+    bias: [N].
+    residual: [R, N], the block's input.
+    gamma: [N], the scale of the normalisation.
+    beta: [N], its shift.
+    kept: bool [R, N], from `modeling.draw_kept`; None: no dropout.
+  """
   x = tf.cast(product, tf.float32) + tf.cast(bias, tf.float32)
   if kept is not None:
     x = tf.where(kept, x * (1.0 / (1.0 - rate)), 0)
@@ -126,7 +154,13 @@ def dropout_matmul(
   """Computes `tf.matmul(modeling.dropout(x, rate, seed), y)` in less memory.
 
   The backward pass recomputes the dropout's result, which saves 5 % of a step's
-  memory. The product is scaled, in float32, as it is smaller than x.
+  memory. The product is scaled in the place of x, because it is smaller.
+
+  Args:
+    x: [..., M, N], of which elements are dropped.
+    y: [..., N, D].
+    rate: the probability that an element is dropped.
+    seed: int32 [2]; None: no dropout.
   """
   if seed is None or rate == 0.0:
     return tf.matmul(x, y)
@@ -154,22 +188,30 @@ class Dense(keras.layers.Dense):
 
   def multiply(self, rows):
     """Returns the product, and the bias for the caller to add."""
-    product, bias = tf.matmul(rows, self.kernel), self.bias
-    if _packs_weights():  # By products with a bias alone.
-      product, bias = tf.nn.bias_add(product, bias), tf.zeros_like(bias)
-    return product, tf.convert_to_tensor(bias)
+    product = tf.matmul(rows, self.kernel)
+    bias = tf.convert_to_tensor(self.bias)
+    if not _packs_weights():
+      return product, bias
+
+    # Only predictions pack weights, and oneDNN packs only the weights of a
+    # product with a bias. So the bias is added here, and the caller adds 0.
+    return tf.nn.bias_add(product, bias), tf.zeros_like(bias)
 
   def call(self, inputs):
     # CPUs and TPUs are fastest with one plain product of matrices.
     rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
     rows = inputs if inputs.shape.rank == 2 else rows
-    product, bias = tf.matmul(rows, self.kernel), self.bias
+    product = tf.matmul(rows, self.kernel)
+
     if self.compute_dtype == "bfloat16" and not _packs_weights():
       # The extra axis stops TensorFlow from fusing product and bias: the fused
       # bfloat16 kernel is half as fast.
-      rows = tf.squeeze(tf.nn.bias_add(tf.expand_dims(product, 0), bias), 0)
-    else:  # Keras adds by an operation that is not fused with the activation.
-      rows = tf.nn.bias_add(product, bias)
+      rows = tf.nn.bias_add(tf.expand_dims(product, 0), self.bias)
+      rows = tf.squeeze(rows, 0)
+    else:
+      # Keras adds by an operation that is not fused with the activation.
+      rows = tf.nn.bias_add(product, self.bias)
+
     rows = self.activation(rows) if self.activation else rows
     if inputs.shape.rank == 2:
       return rows
@@ -190,7 +232,12 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class Layer(modeling.Layer):
-  """Makes its parts of the classes of this file."""
+  """Makes its parts of the classes of this file.
+
+  It is the first of the bases below, so that its `make` and its classes come
+  before those of `modeling.Layer`. `_CLASSES` lists the parts of parts;
+  `BertModel` names the outer three by its attributes.
+  """
 
   dense_class = Dense
   norm_class = LayerNorm
@@ -206,7 +253,7 @@ class Embeddings(Layer, modeling.Embeddings):
 class SelfAttention(Layer, modeling.SelfAttention):
   """Self-attention that keeps less for the backward pass."""
 
-  def average(self, probs, value, seed):
+  def weigh_values(self, probs, value, seed):
     rate = self.config.attention_probs_dropout_prob
     return dropout_matmul(probs, value, rate, seed)
 
@@ -218,13 +265,21 @@ class ResidualOutput(Layer, modeling.ResidualOutput):
   """
 
   def call(self, x, residual, seed=None):
-    rows, norm = tf.reshape(x, [-1, x.shape[-1]]), self.layer_norm
+    rows = tf.reshape(x, [-1, x.shape[-1]])
+    norm = self.layer_norm
+
+    # Without dropout in float32, TensorFlow itself merges the bias into the
+    # product, and there is no island; see `Intermediate`.
     if seed is None and self.compute_dtype == "float32":
       return norm(tf.reshape(self.dense(rows), tf.shape(residual)) + residual)
+
+    # An island takes tensors, because a custom gradient takes no variables.
     product, bias = self.dense.multiply(rows)
-    added = tf.reshape(residual, tf.shape(product))
-    tensors = map(tf.convert_to_tensor, (norm.gamma.value, norm.beta.value))
-    arrays = [product, bias, added, *tensors]
+    residual_rows = tf.reshape(residual, tf.shape(product))
+    gamma = tf.convert_to_tensor(norm.gamma.value)
+    beta = tf.convert_to_tensor(norm.beta.value)
+    arrays = [product, bias, residual_rows, gamma, beta]
+
     rate = 0.0 if seed is None else self.config.hidden_dropout_prob
     if seed is not None and rate:
       arrays.append(modeling.draw_kept(product, rate, seed))
@@ -241,7 +296,8 @@ class Intermediate(Layer, modeling.Intermediate):
 
   Without dropout in float32 TensorFlow merges them into the product; but not
   gelu on a CPU without AVX512, where an island is faster than its operations
-  (1.1 to 1.2 times for 512 rows and more; that of gelu_erf is not).
+  (1.1 to 1.2 times for 512 rows and more; that of gelu_erf is not). The seed
+  only says that this is training.
   """
 
   def call(self, rows, seed=None):
@@ -249,9 +305,12 @@ class Intermediate(Layer, modeling.Intermediate):
     is_apart = self.compute_dtype == "bfloat16" and not _packs_weights()
     if name == "gelu" and _is_cpu() and not processor.merges_gelu():
       is_apart = True
+
+    # `is_apart` says that the activation is faster apart from the product.
     if seed is not None or is_apart:
       island = compile_island(add_and_activate, name)
       return island(*self.dense.multiply(rows))
+
     wide = self.dense(rows)
     # TensorFlow's graph optimizer visits operations in the order of their
     # names, and merges these into the product only if they come after "dense".
@@ -263,6 +322,8 @@ class EncoderLayer(Layer, modeling.EncoderLayer):
   """A Transformer block of the layers of this file."""
 
   def call(self, hidden, input_mask, seed=None):
+    # The seeds are those of `modeling.EncoderLayer`. Between the two parts,
+    # tokens are rows of one matrix.
     fold_in = modeling.fold_in
     attended, probs = self.attention(hidden, input_mask, fold_in(seed, 0))
     rows = tf.reshape(attended, [-1, self.config.hidden_size])

@@ -21,7 +21,8 @@ ENCODERS = {
 }
 # Modules of contrib, whose classes are CONFIG_CLASS and MODEL_CLASS.
 EXTRAS = ("text_cnn", "bilstm", "variant")
-# Fields that name the encoder of an old config, which has no encoder_type.
+# Older versions wrote no encoder_type. A config with one of these fields is of
+# the encoder that is named here.
 _OLD_CONFIGS = {
   "causal_attention": "variant",
   "embedding_layer_norm": "variant",
@@ -45,18 +46,31 @@ def find_encoder(name: str) -> EncoderClasses:
 def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
   """Makes the config of any encoder; a ValueError names what is wrong.
 
-  This is the door for configs from before each but BERT's named its encoder.
+  Args:
+    fields: the content of a bert_config.json, of this or an older version.
   """
-  old = (name for field, name in _OLD_CONFIGS.items() if field in fields)
-  name = fields.get("encoder_type", next(old, "transformer"))
-  kind = find_encoder(name).config_class
-  return kind.from_dict(fields | {"encoder_type": kind.encoder_type})
+  name = "transformer"
+  for field, encoder_type in _OLD_CONFIGS.items():
+    if field in fields:
+      name = encoder_type
+      break
+
+  config_class = find_encoder(fields.get("encoder_type", name)).config_class
+  fields = fields | {"encoder_type": config_class.encoder_type}
+  return config_class.from_dict(fields)
 
 
 def make_encoder(
   config: modeling.EncoderConfig, dtype: str | None = None, name: str = "bert"
 ) -> modeling.BertModel:
-  """Makes the encoder of a config; arguments as of `modeling.BertModel`."""
+  """Makes the encoder of a config.
+
+  Args:
+    config: of any encoder; its class decides which.
+    dtype: "float32", "mixed_bfloat16" or "mixed_float16"; None: the policy of
+      `keras.config`. A ValueError names any other.
+    name: the first part of every variable's path.
+  """
   policy = keras.dtype_policies.get(dtype).name
   if policy not in _POLICIES:
     raise ValueError(f"dtype is {policy}; known: {', '.join(_POLICIES)}")

@@ -16,7 +16,9 @@ import tensorflow as tf
 from bert import modeling
 from bert.training import step, training_plan
 
-# What rows know of the loss of the whole batch, after the name of the loss.
+# Endings of features that hand the loss of the whole batch to its parts: the
+# share of a row in the loss, and its gradient in the row's vector. The name of
+# the loss stands before them.
 _SHARE, _GRADIENT = "/share", "/gradient"
 
 
@@ -25,19 +27,27 @@ def make_passes(
 ) -> step.Passes:
   """Builds what `step.make_passes` does, for a loss that compares rows.
 
-  It does so by the features `compares`. The outputs of the task's forward pass
-  are one tensor, float32 [B, ...].
+  Args:
+    task: its forward pass returns one tensor, the vectors, float32 [B, ...].
+    counts_rows: see `step.make_forward_backward`.
+    compares: the names of the features that the loss reads.
   """
+  # The second pass over a part does not compare rows: its loss has the gradient
+  # that the whole batch's loss has in these rows.
   of_parts = step.make_passes(task._replace(loss=_part_loss), counts_rows)
 
   def passes(features, seed, divisors):
+    # The loss of the whole batch needs the vectors of all replicas.
     vectors = _compute_vectors(task, features, seed)
-    count, gathered = tf.shape(vectors)[0], _gather(vectors)
+    count = tf.shape(vectors)[0]
+    gathered = _gather(vectors)
     compared = {name: _gather(features[name]) for name in compares}
     with tf.GradientTape(persistent=True) as tape:
       tape.watch(gathered)
       losses = task.loss(gathered, compared)
 
+    # Every replica has computed the same loss; each keeps its own rows of the
+    # gradient.
     context = tf.distribute.get_replica_context()
     first = context.replica_id_in_sync_group * count
     rows = tf.cast(tf.shape(gathered)[0], tf.float32)
@@ -74,7 +84,9 @@ def _compute_vectors(task, features, seed):
 def _gather(value):
   """Returns the rows of all replicas, in their order."""
   context = tf.distribute.get_replica_context()
-  # With several hosts all_gather fails (TensorFlow 2.21).
+
+  # With several hosts `all_gather` fails (TensorFlow 2.21). So every replica
+  # puts its rows in their place among zeros, and all of them are added up.
   number = context.replica_id_in_sync_group
   place = tf.one_hot(number, context.num_replicas_in_sync, dtype=value.dtype)
   place = tf.reshape(place, [-1, *[1] * value.shape.rank])

@@ -1,7 +1,9 @@
 """The training loop of every program: any strategy, exact resume.
 
 It repeats the update of bert/training/step.py, reports, evaluates and saves. A
-program provides a model, an optimizer, its input and a loss.
+program provides a model, an optimizer, its input and a loss. Nearly all
+programs train one task; `tasks`, `task_of_step` and `runners` hold several for
+bert/contrib/multitask_training.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,33 +40,44 @@ def train(
 
   SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
   command then resumes, and ends with the same bits as an uninterrupted run. The
-  caller ensures that no other process trains in the folder. Returns the step,
-  and the signal if one ended the training. A ValueError says that the batch
-  cannot be split, the folder has another model, a loss is not finite, the input
-  is damaged, or a checkpoint cannot be written.
+  caller ensures that no other process trains in the folder.
 
   Args:
     strategy: in whose scope models and optimizers were made.
-    tasks: by name, "" if it is the only one; what is not of model.bert is saved
-      under tasks/<name>/. The plan of a task says which rows its updates take.
+    tasks: by name, "" if it is the only one; variables that are not of
+      model.bert are saved under tasks/<name>/. The plan of a task says which
+      rows its updates take.
+    plan: of the whole run.
     evaluate: scores a step, every `plan.eval_every_steps` and last.
     history: keeps the scores and the best weights, and may end training early.
       Steps are then saved before they are evaluated.
     task_of_step: int [steps], the number of the task that makes each update;
       None: all are the first's.
+
+  Returns:
+    The last step, and the signal if one ended the training.
+
+  Raises:
+    ValueError: the batch cannot be split, the folder has another model, a loss
+      is not finite, the input is damaged, or a checkpoint cannot be written.
   """
   if task_of_step is None:
     task_of_step = np.zeros(plan.num_train_steps, np.int8)
   for task in tasks.values():
     _check_split(task.plan, strategy)
+
+  # A checkpoint holds the parameters, the moments of Adam, and the step.
   variables, slots = name_variables(tasks)
-  saved = {**variables, **slots}
-  saved["global_step"] = global_step = _make_global_step(strategy)
+  global_step = _make_global_step(strategy)
+  saved = {**variables, **slots, "global_step": global_step}
   step = _resume(strategy, tasks, plan, saved)
+
+  # A run that was killed may have saved its last step without evaluating it.
   evaluation = _Evaluation(strategy, variables, plan, evaluate, history)
   evaluation.catch_up(step)
   if evaluation.should_stop or step >= plan.num_train_steps:
     return step, None
+
   for task in tasks.values():
     if plan.recompute:
       memory.recompute_layers(task.model.bert)
@@ -85,13 +98,15 @@ def name_variables(
   for task_name, task in tasks.items():
     prefix = f"tasks/{task_name}/" if task_name else ""
     shared = {v.path for v in task.model.bert.variables} if prefix else ()
-    for own, named in (
-      (checkpoints.model_variables(task.model), variables),
-      (task.optimizer.slots, slots),
-    ):
-      for name, variable in own.items():
-        path = name.removesuffix("/adam_m").removesuffix("/adam_v")
-        named[name if path in shared else prefix + name] = variable
+
+    def rename(name, prefix=prefix, shared=shared):
+      path = name.removesuffix("/adam_m").removesuffix("/adam_v")
+      return name if path in shared else prefix + name
+
+    for name, variable in checkpoints.model_variables(task.model).items():
+      variables[rename(name)] = variable
+    for name, slot in task.optimizer.slots.items():
+      slots[rename(name)] = slot
   return variables, slots
 
 
@@ -108,19 +123,23 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
   Returns the last step, and the signal that ended the training, if one did.
   """
   reporter = reporting.Reporter(plan, step, strategy)
-  # At step 0 nothing is saved. Newer checkpoints than the one restored, if
-  # there are any, are damaged.
+  # The step that was restored needs no checkpoint again. If the folder has
+  # newer ones, they are damaged.
   saved_step = step or None
+
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
-      # The next call of a compiled loop: `count` updates of one task.
-      others = task_of_step[step : plan.next_stop(step)] != task_of_step[step]
-      most = int(others.argmax()) if others.any() else len(others)
+      # The next call of a compiled loop makes `count` updates, at most up to
+      # the next step at which to save or evaluate.
+      most = _steps_of_same_task(task_of_step[step : plan.next_stop(step)])
       count = reporter.choose_count(most)
+
+      # All workers make the same number of updates, and stop together.
       is_last = bool(caught) or evaluation.should_stop
       count, is_stopped = same_run.agree(strategy, count, is_last)
       if is_stopped:
         break
+
       means, batch_size = runners[task_of_step[step]](count)
       step += count
       reporter.add(step, count, means, batch_size)
@@ -141,15 +160,24 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
   return step, caught[0] if caught else signal.SIGTERM  # Another worker's.
 
 
+def _steps_of_same_task(task_of_step):
+  """Counts the steps at the beginning that are of the same task."""
+  is_other = task_of_step != task_of_step[0]
+  return int(is_other.argmax()) if is_other.any() else len(is_other)
+
+
 def _make_runner(strategy, name, task, global_step):
   """Builds the function that makes n updates: means by name, batch size."""
   step = int(global_step.read_value())
   iterator, signature = _distribute(strategy, task.source, task.plan, step)
+
+  # The chief says whether the memory suffices, before the first update fails.
   if task.plan.max_seq_length and strategy.extended.should_checkpoint:
     size = memory.size_of_update(task, signature)
     if size.trained_layers:  # The estimate is of a BERT's training.
       config = task.model.bert.config
       print(memory.report(config, size, strategy, task.more_memory))
+
   train_steps = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):
@@ -158,6 +186,7 @@ def _make_runner(strategy, name, task, global_step):
       training_input.naming_memory_flags("training", memory.TRAINING_CURES),
     ):
       means = train_steps(iterator, count)
+
     # The counter is one past a step that failed.
     last = int(global_step.read_value()) - 1
     _check_finite(means, last, task.source, task.plan)
@@ -176,14 +205,17 @@ def _make_train_steps(strategy, task, global_step, signature):
     task, _make_passes(strategy, task), global_step, sum_weights
   )
 
+  # Only this function needs AutoGraph, which makes graph operations of `for`,
+  # `if` and `break`: one call makes `count` updates without Python.
   @tf.function
   def train_steps(iterator, count):
     totals = tf.zeros([len(names), 2])
     norm, rate = tf.constant(0.0), tf.constant(0.0)
     for _ in tf.range(count):
-      result = strategy.run(replica_step, args=(next(iterator),))
-      losses, norm, rate = [  # Equal on all replicas.
-        strategy.experimental_local_results(x)[0] for x in result
+      # Every replica returns sums over the whole batch: any of them will do.
+      results = strategy.run(replica_step, args=(next(iterator),))
+      losses, norm, rate = [
+        strategy.experimental_local_results(x)[0] for x in results
       ]
       global_step.assign_add(1)
       totals += losses
@@ -193,6 +225,8 @@ def _make_train_steps(strategy, task, global_step, signature):
 
   def train_and_fetch(iterator, count):
     totals, norm, rate = train_steps(iterator, tf.constant(count))
+
+    # `totals` are pairs of a sum and its weight.
     means = {
       name: float(total / weight) if weight else 0.0
       for name, (total, weight) in zip(names, totals.numpy(), strict=True)
@@ -233,13 +267,19 @@ def _replica_batches(source, plan, replicas, context, step):
   """Makes one worker's batches; each holds the rows of one replica."""
   pipelines = context.num_input_pipelines
   rows = source.rows(plan.row_at(step))
+
+  # Every worker reads all rows and takes its share of every batch.
   if pipelines > 1:
-    # Every worker reads all rows and takes its share of every batch.
     rows = rows.batch(plan.train_batch_size // pipelines, drop_remainder=True)
     rows = rows.shard(pipelines, context.input_pipeline_id).unbatch()
+
   batch_size = plan.train_batch_size // replicas
-  batches = rows.map(lambda row_id, row: row).batch(batch_size, True)
+  serialized = rows.map(lambda row_id, row: row)
+  batches = serialized.batch(batch_size, drop_remainder=True)
   batches = batches.map(source.parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+  # The order of rows is part of what a run is. Workers have taken their shares
+  # above, so TensorFlow must not divide the rows again.
   options = tf.data.Options()
   options.deterministic = True
   options.experimental_distribute.auto_shard_policy = (
@@ -249,6 +289,7 @@ def _replica_batches(source, plan, replicas, context, step):
 
 
 def _check_split(plan, strategy):
+  """Raises a ValueError if replicas or micro-batches would differ in size."""
   replicas = strategy.num_replicas_in_sync
   parts = plan.gradient_accumulation_steps
   if plan.train_batch_size % (replicas * parts):
@@ -259,6 +300,8 @@ def _check_split(plan, strategy):
 
 
 def _make_global_step(strategy):
+  """Makes the number of updates made so far, int64 []."""
+  # Each replica has a copy, and all of them are equal.
   first = tf.VariableAggregation.ONLY_FIRST_REPLICA
   with strategy.scope():
     zero = tf.constant(0, tf.int64)
@@ -267,10 +310,13 @@ def _make_global_step(strategy):
 
 def _resume(strategy, tasks, plan, saved):
   """Restores and reports the newest whole checkpoint; returns its step."""
-  step, last = checkpoints.restore(plan.output_dir, saved), plan.num_train_steps
+  step = checkpoints.restore(plan.output_dir, saved)
+  last = plan.num_train_steps
   _check_workers(strategy, tasks, plan, saved, step or 0)
+
   if strategy.extended.should_checkpoint:
     checkpoints.remove_temporary_files(plan.output_dir)
+
   if step is None:
     print(f"training from step 0 to {last}")
   elif step < last:
@@ -287,9 +333,12 @@ def _check_workers(strategy, tasks, plan, saved, step):
   """Refuses workers that would not train the same; programs compare flags."""
   if not same_run.are_several(strategy):
     return
+
   facts: dict[str, object] = {"step in --output_dir": step}
   for name, task in tasks.items():
-    own, weights = task.plan, b"" if task.weights is None else task.weights
+    own = task.plan
+    weights = b"" if task.weights is None else task.weights
+    # The next batch stands for the data: workers must read the same rows.
     rows = task.source.rows(own.row_at(step)).take(own.train_batch_size)
     batch = b"".join(row.numpy() for _, row in rows)
     facts |= {
@@ -298,6 +347,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
       f"number of rows {name}": own.row_at(plan.num_train_steps),
       f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
+
   facts["weights"] = f"of checksum {same_run.digest_of_values(saved)}"
   facts["number of steps"] = plan.num_train_steps
   same_run.compare_workers(strategy, facts)
@@ -307,12 +357,14 @@ def _save(strategy, plan, step, saved):
   """Saves a step whose values are all finite; only one worker writes."""
   if plan.before_save:
     plan.before_save()
+
   for name, variable in saved.items():
     if not _is_finite(variable):
       raise ValueError(
         f"step {step}: {name} is no longer finite, so nothing was saved: lower "
         f"--learning_rate; {_name_last_good(plan.output_dir)}"
       )
+
   if strategy.extended.should_checkpoint:
     checkpoints.save(plan.output_dir, step, saved, plan.keep_checkpoint_max)
   return step
@@ -325,6 +377,8 @@ def _caught_signals() -> Iterator[list[int]]:
   signals = (signal.SIGINT, signal.SIGTERM)
   previous = [signal.getsignal(number) for number in signals]
 
+  # After the first signal, the handlers of before are back: a second one ends
+  # the program without a checkpoint.
   def restore():
     for number, handler in zip(signals, previous, strict=True):
       signal.signal(number, handler)
@@ -346,8 +400,10 @@ def _caught_signals() -> Iterator[list[int]]:
 
 
 def _check_finite(means, failed, source, plan):
+  """Raises a ValueError that names the rows of a failed step, if it failed."""
   if np.isfinite(means["loss"]) and np.isfinite(means["gradient_norm"]):
     return
+
   batch = source.rows(plan.row_at(failed)).take(plan.train_batch_size)
   rows = [
     source.describe_row(tf.nest.map_structure(lambda x: x.numpy(), row_id))
@@ -380,8 +436,11 @@ class _Evaluation:
   """Evaluates while training; keeps the best weights if there is a history."""
 
   def __init__(self, strategy, variables, plan, evaluate, history):
-    self._strategy, self._variables = strategy, variables
-    self._plan, self._evaluate, self._history = plan, evaluate, history
+    self._strategy = strategy
+    self._variables = variables
+    self._plan = plan
+    self._evaluate = evaluate
+    self._history = history
     self.should_stop = False  # Whether the scores say so.
 
   def catch_up(self, step):
@@ -392,14 +451,19 @@ class _Evaluation:
     """
     if self._history:
       self._history.forget_after(step)
+
+    # Most steps are not evaluated.
     if not (step and self.is_due(step)):
       self._decide()
       return
-    is_known = reporting.was_evaluated(self._plan.output_dir, step)
-    if is_known and not (self._history or same_run.are_several(self._strategy)):
+
+    was_evaluated = reporting.was_evaluated(self._plan.output_dir, step)
+    needs_scores = self._history or same_run.are_several(self._strategy)
+    if was_evaluated and not needs_scores:
       return
+
     results = self.run(step)
-    if not is_known:
+    if not was_evaluated:
       reporter = reporting.Reporter(self._plan, step, self._strategy)
       reporter.add_evaluation(step, results)
 

@@ -50,9 +50,14 @@ def sample(
 ) -> Labels:
   """Counts the labels of about `most` records, of the heads of the files.
 
-  `parse` makes features of serialized records, as `records.parse_batch`.
+  Args:
+    paths: of files of records.
+    parse: makes features of serialized records, as `records.parse_batch`.
+    most: about how many records to read.
   """
-  number, words, classes = 0, collections.Counter(), collections.Counter()
+  number = 0
+  words = collections.Counter()
+  classes = collections.Counter()
   for _, serialized in records.sample_dataset(paths, most).batch(256):
     features = parse(serialized)
     batch = count({name: value.numpy() for name, value in features.items()})
@@ -63,9 +68,9 @@ def sample(
 
 
 class Guess(NamedTuple):
-  """What answers without a look at the text, and the score that it gets."""
+  """The score of answers that do not depend on the text."""
 
-  name: str
+  name: str  # How it answers: "the most frequent word".
   score: float
 
 
@@ -76,13 +81,18 @@ def guess(known: Labels, asked: Labels, vocab_size: int) -> dict[str, Guess]:
     known: the labels to train on, whose words give the frequencies. Add-one
       smoothing: no word of the vocabulary has probability 0.
     asked: the labels to answer.
+    vocab_size: the number of words that could be asked for.
 
-  Returns guesses by the name of the score: the loss of the frequencies, in
-  nats; the accuracy of the most frequent word; that of the larger class.
+  Returns:
+    Guesses by the name of the score: the loss of the frequencies, in nats; the
+    accuracy of the most frequent word; the accuracy of the larger class.
   """
-  guesses, total = {}, asked.words.total()
+  guesses = {}
+  total = asked.words.total()
   if total and known.words:
     [(best, _)] = known.words.most_common(1)
+
+    # Add-one smoothing: each word counts as if it had occurred once more.
     seen = known.words.total() + vocab_size
     losses = (
       count * math.log(seen / (known.words[word] + 1))
@@ -91,6 +101,7 @@ def guess(known: Labels, asked: Labels, vocab_size: int) -> dict[str, Guess]:
     guesses["masked_lm_loss"] = Guess("word frequencies", sum(losses) / total)
     share = asked.words[best] / total
     guesses["masked_lm_accuracy"] = Guess("the most frequent word", share)
+
   if asked.classes:
     share = max(asked.classes.values()) / asked.classes.total()
     guesses["next_sentence_accuracy"] = Guess("the larger class", share)
@@ -113,10 +124,13 @@ class LossWatch:
     """Judges the means of the `count` steps up to `step`; "" is no warning."""
     if self._has_judged or step - count < self._first:
       return ""
+
+    # The first means of steps after `_first` decide.
     self._has_judged = True
     loss = means["masked_lm_loss"]
     if loss < self._entropy:
       return ""
+
     return (
       f"the masked-LM loss, {loss:.4g} at step {step}, is not below the "
       f"labels' unigram entropy of {self._entropy:.4g} nats: guessing by word "

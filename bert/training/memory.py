@@ -53,8 +53,8 @@ TRAINING_CURES = (
 class UpdateSize(NamedTuple):
   """The parameters of a model, and the work that a replica does at once."""
 
-  parameters: int  # Those of the head included.
-  trained: int  # So many of them.
+  parameters: int  # Of the encoder and the head.
+  trained: int  # How many of them are trained.
   trained_layers: int  # L: the encoder layers whose gradient is needed.
   sequences: int  # B: sequences per example times rows per micro-batch.
   predictions: int  # P; 0 without a head for masked words.
@@ -67,20 +67,30 @@ class UpdateSize(NamedTuple):
 def size_of_update(
   task: training_plan.TrainingTask, signature: Any
 ) -> UpdateSize:
-  """Returns the size of an update; its features have a signature."""
+  """Returns the size of an update.
+
+  Args:
+    task: says the model, the plan, and by its optimizer what is trained.
+    signature: the features' shapes and types, by name.
+  """
   model, plan = task.model, task.plan
+
+  # Backward, an update goes down to the lowest part that is trained.
   num_layers = optimization.count_layers([v.path for v in model.variables])
   places = map(optimization.layer_of, task.optimizer.paths)
   # Layers count from 1. Below the lowest trained one, no gradient is needed.
   layers = [max(place, 1) for place in places if place is not None]
   lowest = min(layers, default=num_layers + 1)
+
   # [B, choices, S]; a length that differs by batch is None.
   rows, *inputs, _ = (size or 0 for size in signature["input_ids"].shape)
-  predictions, parts = 0, plan.gradient_accumulation_steps
+  parts = plan.gradient_accumulation_steps
+  predictions = 0
   if "masked_lm_positions" in signature:
     predictions = signature["masked_lm_positions"].shape[-1] or 0
   elif any(path.startswith(_WORD_HEAD) for path in task.optimizer.paths):
     predictions = plan.max_seq_length - 1  # It guesses all tokens but [CLS].
+
   return UpdateSize(
     parameters=sum(math.prod(v.shape) for v in model.variables),
     trained=sum(math.prod(v.shape) for v in task.optimizer.variables),
@@ -97,7 +107,13 @@ def size_of_update(
 def estimate(
   config: modeling.BertConfig, size: UpdateSize, replicas: int = 1
 ) -> float:
-  """Returns the most bytes that an update takes; see the top of the file."""
+  """Returns the most bytes that an update takes; see the top of the file.
+
+  Args:
+    config: the architecture.
+    size: the work that a replica does at once.
+    replicas: how many of them share the memory.
+  """
   in_bfloat16 = size.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
   tokens = size.sequences * size.length
@@ -105,15 +121,23 @@ def estimate(
   wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
   heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
   pairs = tokens * size.length * heads
+
   # Query, key, value, context and two outputs; two layer normalisations (16)
   # and dropout masks (2); the activation's input and output. Of pairs, the
   # probability, in bfloat16 in both dtypes, and its dropout mask.
   layer = hidden * (6 * item + 18) + wide * 2 * item
   layer += pairs * (7 if in_bfloat16 else 5)
-  kept_layer, graph, working = layer, _GRAPH_OF_LAYER, 16 * max(wide, pairs)
+  kept_layer = layer
+  graph = _GRAPH_OF_LAYER
+  working = 16 * max(wide, pairs)
   if size.recompute:
-    kept_layer, graph = hidden * item, _GRAPH_OF_RECOMPUTED_LAYER
+    # Gradient checkpointing keeps only the inputs of layers, but needs room for
+    # one whole layer while it recomputes it.
+    kept_layer = hidden * item
+    graph = _GRAPH_OF_RECOMPUTED_LAYER
     working += layer
+
+  # The terms of the table at the top of the file.
   head = 12 * size.sequences * size.predictions * config.vocab_size
   runtime = RUNTIME + config.num_hidden_layers * graph
   weights = size.parameters * (6 if in_bfloat16 else 4)
@@ -132,23 +156,30 @@ def report(
 ) -> str:
   """Describes the memory needed and available; warns if it is too little.
 
-  `more` estimates what the forward pass takes beside the model: see
-  `training_plan.TrainingTask`.
+  Args:
+    config: the architecture.
+    size: the work that a replica does at once.
+    strategy: says on which devices it is done.
+    more: estimates the memory that the forward pass takes besides the model's;
+      see `training_plan.TrainingTask`. None: nothing.
   """
-  replicas = 1  # Those that share memory: a GPU has its own.
+  # Replicas on CPUs share the memory; a GPU has its own.
+  replicas = 1
   is_on_gpu = bool(tf.config.list_logical_devices("GPU"))
   if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
     replicas = len(strategy.extended.worker_devices)
   needed = estimate(config, size, replicas)
   if more:
     needed += more(size, replicas)
+
   line = (
     f"memory: about {needed / GIGABYTE:,.1f} GB, for {size.sequences} x "
     f"{size.length} tokens at a time"
   )
-  line += f" on each of {replicas} devices" * (replicas > 1)
-  if found := available(strategy):
-    room, owner = found
+  if replicas > 1:
+    line += f" on each of {replicas} devices"
+  if room_and_owner := available(strategy):
+    room, owner = room_and_owner
     line += f"; this {owner} has {room / GIGABYTE:,.1f} GB for it"
     if needed > room:
       line += f"\nwarning: that is less than it takes: {TRAINING_CURES}"
@@ -170,6 +201,7 @@ def available(strategy: tf.distribute.Strategy) -> tuple[float, str] | None:
     devices = device_lib.list_local_devices()
     limits = [d.memory_limit for d in devices if d.device_type == "GPU"]
     return min(limits), "GPU"
+
   ram = psutil.virtual_memory().available + psutil.Process().memory_info().rss
   with contextlib.suppress(OSError, ValueError):  # No container, or "max".
     ram = min(ram, int(_LIMIT_OF_CONTAINER.read_text()))
@@ -198,7 +230,8 @@ def recompute_layers(bert: modeling.BertModel) -> None:
 
 
 def _call_block(block, hidden, input_mask, seed):
-  """Calls an encoder layer; with the same arguments and results."""
+  """Calls an encoder layer, with its arguments and results."""
+  # Without a seed nothing is trained, and nothing is kept.
   if seed is None:
     return block(hidden, input_mask)
 
@@ -214,12 +247,12 @@ def _call_block(block, hidden, input_mask, seed):
       # The dependency keeps TensorFlow from merging the two passes again. The
       # seed needs it too: else masks are kept.
       with tf.control_dependencies([upstream]):
-        again, others = tf.nest.map_structure(
-          tf.identity, [list(inputs), [input_mask, seed]]
-        )
+        again = [tf.identity(x) for x in inputs]
+        mask_again = tf.identity(input_mask)
+        seed_again = tf.identity(seed)
       with tf.GradientTape() as tape:
         tape.watch(again)
-        output = run(again, *others)
+        output = run(again, mask_again, seed_again)
       return tape.gradient(output, again, upstream)
 
     return run(inputs, input_mask, seed), gradient

@@ -23,15 +23,15 @@ DEFAULT_FORWARD: Forward = heads.forward  # The model, on the inputs it names.
 # (outputs, features) -> tensors [B, ...] by name. It is pure.
 Predict = Callable[[Any, Features], dict[str, tf.Tensor]]
 
-# While one batch waits for memory or a thread to wake, a CPU computes another;
-# not beside large ones, which leave few gaps and take much memory.
+# While one batch waits for memory or a thread to wake, a CPU computes another.
+# Large batches are computed alone: they leave few gaps and take much memory.
 _BATCHES_AT_ONCE = 2
 _TOKENS_AT_ONCE = 4096
 
 # Layers multiply by these. Embeddings are gathered before the cast.
 _MATRICES = ("kernel", "output_weights")
 
-# Flags that help when it needs too much memory.
+# Flags that help when a prediction needs too much memory.
 _CURES = (
   "lower --predict_batch_size, --eval_batch_size or --batch_size, whichever it "
   "was, or --max_seq_length, or pass --precision=bfloat16"
@@ -48,7 +48,11 @@ def matrices(model: keras.Layer) -> list[keras.Variable]:
 def substituted(
   variables: Sequence[keras.Variable], values: Sequence[tf.Tensor]
 ) -> keras.StatelessScope:
-  """Makes layers use values, of any dtype, instead of their variables'."""
+  """Makes layers use values, of any dtype, instead of their variables'.
+
+  Keras's stateless scope says, while it lasts, which tensor a layer gets when
+  it reads a variable.
+  """
   scope = keras.StatelessScope()
   for update in zip(variables, values, strict=True):
     scope.add_update(update)
@@ -69,8 +73,11 @@ class Predictor:
     predict: Predict,
     forward: Forward = DEFAULT_FORWARD,
   ):
-    self._strategy, self._model = strategy, model
+    self._strategy = strategy
+    self._model = model
 
+    # Without a seed there is no dropout. The weights are arguments, so that
+    # they are cast once for all batches: see `compile`.
     def run_replica(features, weights):
       with substituted(matrices(model), weights):
         return predict(forward(model, features, None), features)
@@ -79,7 +86,8 @@ class Predictor:
       return strategy.run(run_replica, args=(features, weights))
 
     self._make_function = lambda: tf.function(run, reduce_retracing=True)
-    self._run, self._packed = self._make_function(), []
+    self._run = self._make_function()
+    self._packed = []  # The values of the weights that operations keep.
 
   def __call__(
     self, batches: tf.data.Dataset, total: int | None = 0
@@ -96,10 +104,12 @@ class Predictor:
     `total` is the number of rows, for the progress on the terminal; None if
     unknown, 0 to print no progress.
     """
-    reporter, done = progress.Progress(total or 0), 0
+    reporter = progress.Progress(total or 0)
+    done = 0
     # All workers do the same; one of them prints.
-    is_shown = total != 0 and self._strategy.extended.should_checkpoint
+    prints = total != 0 and self._strategy.extended.should_checkpoint
     run = self.compile(batches.element_spec)
+
     is_single = self._strategy.num_replicas_in_sync == 1
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
 
@@ -115,7 +125,7 @@ class Predictor:
     for gathered in map_ahead(compute, batches, count, _TOKENS_AT_ONCE):
       yield gathered
       done += len(next(iter(gathered.values())))
-      if is_shown and reporter.is_due():
+      if prints and reporter.is_due():
         line = f"{done:,} of {total:,} rows" if total else f"{done:,} rows"
         line += f"  {reporter.units_per_second(done):,.1f} rows/s"
         line += f"  ETA {reporter.eta(done)}" if total else ""
@@ -138,10 +148,12 @@ class Predictor:
       if not all(bool(tf.reduce_all(a == b)) for a, b in pairs):
         self._run = self._make_function()
       self._packed = now
+
     dtype = self._model.compute_dtype
     weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
     if self._strategy.num_replicas_in_sync > 1:
       return lambda features: self._run(features, weights)
+
     run = self._run.get_concrete_function(spec, weights)
     return lambda features: run(features, weights)
 
@@ -152,17 +164,24 @@ def map_ahead(
   count: int,
   tokens: int,
 ) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the function of every batch, in order.
+  """Yields the result of a function for every batch, in order.
 
-  It computes up to `count` batches at once, of up to `tokens` in all.
+  Args:
+    function: takes the features of a batch; returns arrays by name.
+    batches: features, one batch after the other.
+    count: the most batches that are computed at once, in threads.
+    tokens: the most tokens of these batches together; a larger batch is
+      computed alone.
   """
   if count == 1:
     yield from map(function, batches)
     return
+
   pending = collections.deque()  # Pairs of tokens and results to come.
   with futures.ThreadPoolExecutor(count) as pool:
     for features in batches:
       size = max(value.shape.num_elements() for value in features.values())
+      # Results are yielded until there is room for the batch.
       most = 0 if size > tokens else tokens - size
       while len(pending) == count or sum(n for n, _ in pending) > most:
         yield pending.popleft()[1].result()

@@ -14,14 +14,18 @@ by itself. Weights depend on the features alone, so that they can be added up
 before the first pass. The sum of the entries named `..._loss` is minimised; the
 others are only reported.
 
-The way of an update, on each replica (a device with a copy of the weights):
+The way from a program to an update; a replica is a device with a copy of the
+model's parameters:
 
-  loop.train_steps    takes the replica's share of the next batch, and calls
-  replica_step        which adds up the weights over all replicas, and calls
-  forward_backward    which runs forward and loss under a gradient tape, once,
-                      or for each micro-batch (`make_passes`); the results are
-                      added up over the replicas, and go to
-  clip_and_apply      in optimization.py: clipping by the global norm, AdamW.
+  main, run.train     of a program: `run` hands model, loss and plan to
+  loop.train          which resumes a checkpoint and calls, until the end,
+  loop.train_steps    the compiled loop: each round takes a batch, and calls
+  replica_step        on each replica; it adds up the weights of all replicas
+                      (`sum_weights`), which are the divisors, and calls
+  forward_backward    for its share of the batch, or for one micro-batch after
+                      the other (`make_passes`): `forward` and `loss` under a
+                      gradient tape; the results are summed over the replicas
+  clip_and_apply      in optimization.py: clipping by the global norm, AdamW
 """
 
 from collections.abc import Callable
@@ -49,7 +53,8 @@ class StepResults(NamedTuple):
   # of the optimizer. Float32, but bfloat16 for the matrices by which BERT
   # multiplies in bfloat16.
   gradients: list[tf.Tensor]
-  # What clipping needs to know of repeated words: `optimization.row_norms`.
+  # Only fine-tuning on CPU and GPU needs this, else it is 0: how repeated words
+  # count in clipping, float32 [variables]; see `optimization.row_norms`.
   row_norms: tf.Tensor
 
 
@@ -95,10 +100,12 @@ def make_replica_step(
     weights = context.all_reduce("SUM", sum_weights(features))
     divisors = weights
     if task.weights is not None:
-      # One of several tasks, whose losses count more or less.
+      # Only training on several tasks at once needs this: the losses of a task
+      # count more or less, by the step.
       factor = tf.gather(tf.constant(task.weights), global_step)
       divisors = {name: weight / factor for name, weight in weights.items()}
 
+    # In bfloat16, a sum over many replicas would lose what each of them adds.
     results = passes(features, seed, divisors)
     if context.num_replicas_in_sync > 1:
       results = to_float32(results)
@@ -125,21 +132,33 @@ def make_forward_backward(
       are trained, in which order.
     counts_rows: False where all gradients are dense: `row_norms` are then 0,
       and clipping takes the dense norm.
+
+  Returns:
+    A function of features, seed (int32 [2]) and divisors (float32 [], by the
+    name of the loss), which returns `StepResults`.
   """
   model, optimizer = task.model, task.optimizer
+
   # In bfloat16 every layer would cast its kernel from float32, and return a
   # float32 gradient. Cast once, here, the gradient stays bfloat16: half the
   # memory to write and to read. In float32 there are no such kernels.
   trained = set(optimizer.paths)
   kernels = [v for v in prediction.matrices(model.bert) if v.path in trained]
 
+  # The loop is already a graph, in which this is a function of its own. That
+  # makes it neither faster nor slower. Without it TensorFlow would round the
+  # sums of micro-batches in another way, and a run that resumes would not give
+  # the bits of the run that began.
   @tf.function(autograph=False)
   def forward_backward(features, seed, divisors):
+    # While the scope `substituted` lasts, a layer that reads a kernel gets the
+    # cast one.
     cast = [tf.cast(v.value, model.bert.compute_dtype) for v in kernels]
     with tf.GradientTape() as tape, prediction.substituted(kernels, cast):
       tape.watch(cast)
       outputs = task.forward(model, features, seed)
       losses = task.loss(outputs, features)
+
       # The rows' part of the means over the whole batch: the parts of all
       # rows add up to the means.
       parts = [
@@ -149,7 +168,8 @@ def make_forward_backward(
       ]
       objective = tf.add_n(parts)
 
-    # The casts take the places of their variables, in the optimizer's order.
+    # The casts take the places of their variables; the order stays the
+    # optimizer's, in which it takes the gradients.
     sources = dict(zip(optimizer.paths, optimizer.variables, strict=True))
     sources |= dict(zip([v.path for v in kernels], cast, strict=True))
     gradients = tape.gradient(
@@ -158,9 +178,10 @@ def make_forward_backward(
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
 
-    # The word table's gradient may have a row per token. Adam squares the sum
-    # of a repeated word's rows, so they are added up here; the original's
-    # clipping squares each of them, so their norms are taken first.
+    # Only fine-tuning on CPU and GPU needs this: there the gradient of the word
+    # table is sparse, with a row per token. Adam squares the sum of a repeated
+    # word's rows, so they are added up here; the original's clipping squares
+    # each of them, so their norms are taken first.
     row_norms = optimization.row_norms(gradients)
     return StepResults(
       {name: loss_sum for name, (loss_sum, _) in losses.items()},
@@ -175,8 +196,14 @@ def make_passes(task: training_plan.TrainingTask, counts_rows: bool) -> Passes:
   """Builds the passes over a replica's share, in the micro-batches of its plan.
 
   They are computed one after the other, for a share that is too large for the
-  memory, and their results added up. The arguments are those of
-  `make_forward_backward`.
+  memory, and their results are added up.
+
+  Args:
+    task: see `make_forward_backward`; its plan says how many micro-batches.
+    counts_rows: see `make_forward_backward`.
+
+  Returns:
+    A function with the arguments and results of `forward_backward`.
   """
   forward_backward = make_forward_backward(task, counts_rows)
   micro_batches = task.plan.gradient_accumulation_steps
@@ -191,6 +218,7 @@ def make_passes(task: training_plan.TrainingTask, counts_rows: bool) -> Passes:
       more = forward_backward(part, modeling.fold_in(seed, i), divisors)
       return i + 1, tf.nest.map_structure(tf.add, so_far, to_float32(more))
 
+    # The sums begin at 0. They are float32 also in bfloat16.
     variables = task.optimizer.variables
     nothing = StepResults(
       {name: tf.constant(0.0) for name in divisors},
@@ -220,6 +248,9 @@ def make_sum_weights(
   Args:
     task: says model, forward and loss.
     signature: the features' names, shapes and types.
+
+  Returns:
+    A function of features that returns {name: float32 []}.
   """
 
   @tf.function(autograph=False)
@@ -243,5 +274,5 @@ def split_rows(features: Features, parts: int) -> Features:
 
 
 def to_float32(results: StepResults) -> StepResults:
-  """Casts to float32, to be added up."""
+  """Casts all results to float32, in which they are added up."""
   return tf.nest.map_structure(lambda x: tf.cast(x, tf.float32), results)

@@ -1,4 +1,4 @@
-"""The plan of a training: model, data, length, phase and dates of saving."""
+"""The plan of a training: model, data, length, phase and steps of saving."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
@@ -58,7 +58,8 @@ class TrainingPlan:
   phase: Phase | None = None  # None: the run has one phase.
   # Sets weights that updates do not, such as those of a fitted classifier.
   before_save: Callable[[], None] | None = None
-  # Takes the step, and the means of so many steps up to it; may warn.
+  # Takes a step, the number of steps up to it that the means are of, and the
+  # means by name; returns a warning or "".
   watch: Callable[[int, int, Mapping[str, float]], str] | None = None
 
   def next_stop(self, step: int) -> int:
@@ -70,12 +71,18 @@ class TrainingPlan:
   def is_due(self, step: int, period: int) -> bool:
     """Returns whether something done every `period` steps, and last, is due.
 
-    It is not if the last step is less than a tenth of a period away, or is the
-    next step of a longer period.
+    The last step is always due. A step less than a tenth of a period before it
+    is therefore not, nor the step just before it.
+
+    Args:
+      step: the number of updates made so far.
+      period: in steps; 0: only the last step is due.
     """
     left = self.num_train_steps - step
     if not left:
       return True
+
+    # Two of these so close to each other would tell little more than one.
     if 10 * left < period or (left == 1 and period > 2):
       return False
     return period > 0 and step == _next_multiple(step - 1, period)
@@ -96,14 +103,15 @@ class TrainingTask(NamedTuple):
   source: training_input.TrainingInput
   plan: TrainingPlan
   forward: Forward = DEFAULT_FORWARD
-  # Takes the task, and what `step.make_passes` does: builds the passes over a
-  # batch in several parts, if the loss compares its rows with each other; see
-  # bert/training/gradient_cache.py.
+  # Only sentence vectors need this, whose loss compares the rows of a batch
+  # with each other: it takes the place of `step.make_passes` for a batch in
+  # several parts, and has its arguments; see bert/training/gradient_cache.py.
   make_passes: Callable[[Any, bool], Any] | None = None
   # Takes a `memory.UpdateSize` and the number of replicas that share a memory;
   # returns the bytes that `forward` takes beside the model.
   more_memory: Callable[[Any, int], float] | None = None
-  # Float32 [steps], factors of its objective, by the step; None: 1.
+  # Only training on several tasks at once needs this: float32 [steps], factors
+  # of this task's losses, by the step; None: 1.
   weights: np.ndarray | None = None
 
 
