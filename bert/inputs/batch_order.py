@@ -19,20 +19,34 @@ def epoch_order(
   batches shuffled again: a batch is random except for its length. An epoch
   begins with the rows that complete the last batch of the one before.
 
-  `lengths` is int [N], tokens per row; returns int64 [N], each index once.
+  Args:
+    lengths: int [N], tokens per row.
+    batch_size: rows per update.
+    seed: of the order.
+    epoch: from 0; each has an order of its own.
+
+  Returns:
+    Int64 [N], the index of each row once.
   """
   count = len(lengths)
   random = np.random.default_rng([seed % 2**64, epoch])
   order = random.permutation(count)
-  # The rows that complete the last batch of the epochs before.
+
+  # The first rows complete the last batch of the epochs before, which is the
+  # whole epoch if a batch is larger. Then come whole batches; what is left over
+  # begins the next epoch's first batch.
   begun = min((-epoch * count) % batch_size, count)
   whole = (count - begun) // batch_size * batch_size
   body = order[begun : begun + whole]
+
+  # `body` is a view: sorting a chunk of it changes `order`.
   most = max(1, count // (4 * batch_size))
   chunk = batch_size * min(_BATCHES_PER_CHUNK, most)
   for start in range(0, whole, chunk):
     part = body[start : start + chunk]
     body[start : start + chunk] = part[np.argsort(lengths[part], kind="stable")]
+
+  # Else the lengths would rise through each chunk.
   batches = body.reshape(-1, batch_size)
   order[begun : begun + whole] = random.permutation(batches).ravel()
   return order
@@ -49,8 +63,10 @@ def batches_by_tokens(
   """
   order = np.argsort(-lengths.astype(np.int64), kind="stable")
   lengths = lengths[order].astype(np.int64)
-  batches, start = [], 0
+  batches = []
+  start = 0
   while start < len(order):
+    # The row at `start` is the batch's longest, to which all others are padded.
     rows = max(1, tokens_per_batch // int(lengths[start]))
     padding = np.cumsum(lengths[start] - lengths[start : start + rows])
     rows = int(np.searchsorted(padding, _MAX_PADDING, side="right"))
@@ -62,10 +78,17 @@ def batches_by_tokens(
 def make_batches(
   lengths: np.ndarray, batch_size: int, max_seq_length: int, is_static: bool
 ) -> list[np.ndarray]:
-  """Returns the batches to predict, as indices of rows of int [N] lengths.
+  """Returns the batches to predict.
 
-  A batch has `batch_size` rows of max_seq_length, more if they are shorter. If
-  all must have one shape, the last row fills up the last batch.
+  Args:
+    lengths: int [N], tokens per row.
+    batch_size: rows of max_seq_length in a batch; more if they are shorter.
+    max_seq_length: tokens.
+    is_static: whether all batches must have one shape; the last row then fills
+      up the last batch.
+
+  Returns:
+    The indices of the rows of each batch.
   """
   if not is_static:
     return batches_by_tokens(lengths, batch_size * max_seq_length)

@@ -1,4 +1,4 @@
-"""Masks drawn while records are read: others each time a record comes again.
+"""Masks drawn while records are read, anew each time a record is read.
 
 They are a function of the seed, the record's bytes, and its number in the
 series that training reads: the same after a kill, on any number of devices.
@@ -31,6 +31,7 @@ def add_masks(
     seed: of the masks.
     vocabulary: encodes an id as itself.
   """
+  # Records hold no name of their vocabulary; its special tokens tell.
   for path in paths:
     first = tf.constant([next(records.read_records(path))])
     ids = source.parse(first)["input_ids"][0].numpy()
@@ -41,8 +42,9 @@ def add_masks(
       )
 
   def add_number(number, row):
-    # The number thus enters the seed of the masks. Parsers skip these 20
-    # digits: a tf.train.Example has no field 2.
+    # The number of a record in the series enters the seed of its masks, which
+    # is made of all its bytes. Parsers skip these 20 digits: a tf.train.Example
+    # has no field 2.
     digits = tf.strings.as_string(number, width=20, fill="0")
     return row[0], row[1] + b"\x12\x14" + digits
 
@@ -60,20 +62,30 @@ def _parse(source, settings, seed, vocabulary, rows) -> training_input.Features:
   most = settings.max_predictions_per_seq
 
   def mask(rows, ids, lengths):
-    ids, drawn = ids.copy(), np.zeros([3, len(rows), most], np.int32)
+    """Returns the masked ids, and the positions, labels and weights."""
+    ids = ids.copy()
+    # Unused places keep position 0 and weight 0, as in records with masks.
+    drawn = np.zeros([3, len(rows), most], np.int32)
     for row, length in enumerate(lengths):
       tokens = ids[row, :length].tolist()
       rng = pretraining_data.Generator(b"%d, %b" % (seed, rows[row]))
+
+      # Through the first [SEP]. Only the tokens before the padding are masked.
       length_a = tokens.index(vocabulary.sep) + 1
       ids[row, :length], positions = pretraining_data.mask_tokens(
         tokens, length_a, vocabulary, settings, rng
       )
-      labels, count = [tokens[i] for i in positions], len(positions)
-      drawn[:, row, :count] = positions, labels, [1] * count
+
+      count = len(positions)
+      drawn[0, row, :count] = positions
+      drawn[1, row, :count] = [tokens[i] for i in positions]
+      drawn[2, row, :count] = 1
     return ids, drawn
 
+  # A function of Python has outputs of unknown shape, which is stated again.
   features = source.parse(rows)
-  ids, lengths = features["input_ids"], tf.reduce_sum(features["input_mask"], 1)
+  ids = features["input_ids"]
+  lengths = tf.reduce_sum(features["input_mask"], 1)
   masked, drawn = tf.numpy_function(mask, [rows, ids, lengths], [tf.int32] * 2)
   drawn = tf.ensure_shape(drawn, [3, rows.shape[0], most])
   return {

@@ -33,13 +33,16 @@ class FeatureFile:
   """The rows of a local feature file; `open_or_make` opens it."""
 
   def __init__(self, path: str, index: dict[str, Any], is_new: bool):
-    self.path, self.key = path, str(index["key"])
+    self.path = path
+    self.key = str(index["key"])
     self.is_new = is_new  # Whether this process made it.
     self.lengths: np.ndarray = index["lengths"]  # int32 [N], tokens of rows.
     self.examples: np.ndarray = index["examples"]  # int32 [N], see `Row`.
     # Numbers and texts that were counted while the file was made.
     self.counts: dict[str, Any] = json.loads(str(index["facts"]))
-    self._others = None  # A file with more features of the rows, and where.
+    # A file with more features of these rows, and int64 [N], the place there of
+    # what belongs to each row.
+    self._others: tuple[FeatureFile, np.ndarray] | None = None
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
     self._file = open(path, "rb", buffering=0)
 
@@ -61,6 +64,7 @@ class FeatureFile:
         ) from None
     if not self._others:
       return rows
+
     # Protocol buffers merge when their bytes are joined, so a row and what was
     # added to it become one tf.train.Example.
     others, places = self._others
@@ -68,8 +72,9 @@ class FeatureFile:
     return [row + more for row, more in zip(rows, added, strict=True)]
 
   def add_features(self, others: "FeatureFile") -> None:
-    """Adds those of a file whose `examples` are the numbers of rows here."""
-    self._others = others, np.unique(others.examples, return_index=True)[1]
+    """Adds the features of a file whose `examples` are numbers of rows here."""
+    _, places = np.unique(others.examples, return_index=True)
+    self._others = others, places
 
   def find_fault(self) -> str | None:
     """Reads all rows and describes the first that is damaged."""
@@ -85,7 +90,13 @@ class FeatureFile:
   ) -> tf.data.Dataset:
     """Repeats the rows forever, every epoch in its order.
 
-    Yields (int64 index, serialized row), scalars, without the first `skip`.
+    Args:
+      batch_size: rows per update; a batch has rows of similar length.
+      seed: of the order.
+      skip: rows to leave out, whole epochs among them.
+
+    Returns:
+      A dataset of (int64 index, serialized row), scalars.
     """
 
     def read_epochs():
@@ -93,6 +104,8 @@ class FeatureFile:
       for epoch in itertools.count(first):
         order = batch_order.epoch_order(self.lengths, batch_size, seed, epoch)
         order = order[position:]
+
+        # A call of Python for each row would be slow, so it reads many.
         splits = range(_ROWS_PER_READ, len(order), _ROWS_PER_READ)
         yield from np.split(order, splits)
         position = 0
@@ -118,9 +131,13 @@ class FeatureFile:
   ) -> dict[str, np.ndarray]:
     """Predicts rows; returns arrays [rows, ...] by name, in the file's order.
 
-    `order` holds the batches, by the indices of their rows; some may be
-    repeated.
+    Args:
+      predictor: takes a dataset of batches; returns the results joined.
+      order: the batches, by the indices of their rows; some rows may occur
+        more than once, to fill a batch.
+      parse: makes features of serialized rows, string [B].
     """
+    # Of a row that occurs more than once, the first result counts.
     indices, first = np.unique(np.concatenate(order), return_index=True)
     with training_input.naming_bad_record(self.find_fault):
       results = predictor(self.batches(order, parse), total=len(indices))
@@ -156,17 +173,27 @@ def open_or_make(
 ) -> FeatureFile:
   """Opens a local feature file; makes it unless there is one of this key.
 
-  `rows` are read to make it; they fill `counts`.
+  Args:
+    path: of the file; its index is beside it.
+    key: the digest of everything that the rows depend on.
+    rows: are read only to make the file.
+    counts: numbers and texts by name, which reading the rows fills, and which
+      the index keeps. If the file exists they stay as they are: read
+      `FeatureFile.counts` instead.
+    shows_progress: on the terminal, while the file is made.
   """
   index = _read_index(path)
   if index and str(index["key"]) == key:
     return FeatureFile(path, index, is_new=False)
-  # The last is renamed first: an index never stands beside rows of another.
+
+  # At the end of the block the rows get their name first, then the index. The
+  # old index is removed before that: an index never stands beside other rows.
   paths = [_index_path(path), path]
   with atomic.replace_all_on_success(paths) as (index_file, rows_file):
     index = _write_rows(rows_file, rows, shows_progress)
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")
+
     index.update(key=key, facts=json.dumps(counts))
     with open(index_file, "wb") as output:
       np.savez(output, **index)
@@ -175,14 +202,18 @@ def open_or_make(
 
 
 def _write_rows(path, rows, shows_progress):
-  offsets, lengths, examples = [0], [], []
+  offsets = [0]
+  lengths = []
+  examples = []
   reporter = progress.Progress(0)
   with open(path, "wb", buffering=1 << 20) as output:
     for row in rows:
-      output.write(frame := record_writer.frame_record(row.serialized))
+      frame = record_writer.frame_record(row.serialized)
+      output.write(frame)
       offsets.append(offsets[-1] + len(frame))
       lengths.append(row.length)
       examples.append(row.example)
+
       if shows_progress and reporter.is_due():
         speed = f"{reporter.units_per_second(row.example):,.0f}/s"
         reporter.print_line(f"{row.example:,} examples  {speed}", row.example)

@@ -26,7 +26,13 @@ _TEXTS = ("text_a", "text_b", "text", "context", "question", "choices")
 
 
 def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
-  """Returns a digest of settings, but for their paths, and of these files."""
+  """Returns a digest of settings and of the contents of files.
+
+  Args:
+    settings: JSON values by name.
+    paths: of the files. Where a setting is one of them, it counts as a number:
+      data that was moved or copied keeps its features.
+  """
   text = json.dumps(settings, sort_keys=True)
   for number, path in enumerate(paths):
     ending = os.path.basename(path).partition(".")[2]  # It shows the format.
@@ -96,6 +102,7 @@ class FeatureSet:
     That is flags and columns by name, and `files`: their names and digests.
     """
     parts = {**dataclasses.asdict(self.settings), **dict(_leaves(self.source))}
+    # The digests of the files stand for their paths.
     for name in ("vocab_file", "path"):
       parts.pop(name, None)
     hashes = [[os.path.basename(p), files.hash_file(p)] for p in self.paths]
@@ -116,7 +123,7 @@ class FeatureSet:
     self.check_unchanged()
 
   def select(self, examples: Iterable[Any]) -> Iterator[Any]:
-    """Yields those of all examples of the files that are in this set."""
+    """Yields the examples of this set, given all examples of its files."""
     chosen = (
       example
       for number, example in enumerate(examples)
@@ -154,7 +161,12 @@ class FeatureSet:
   def make_parser(
     self, config: modeling.EncoderConfig, is_static: bool
   ) -> Callable[[tf.Tensor], training_input.Features]:
-    """Returns the function from serialized rows, string [B], to features."""
+    """Returns the function from serialized rows, string [B], to features.
+
+    Args:
+      config: of the encoder; ids must be below its limits.
+      is_static: whether batches keep their padding, so that all have one shape.
+    """
     inputs = (*records.INPUT_NAMES, *self.layout.per_token)
     integers = tf.io.FixedLenFeature(list(self.layout.shape), tf.int64)
     spec = {**dict.fromkeys(inputs, integers), **self.layout.others}
@@ -172,7 +184,13 @@ class FeatureSet:
     batch_size: int,
     seed: int,
   ) -> training_input.TrainingInput:
-    """Makes the endless rows that a model is trained on."""
+    """Makes the endless rows that a model is trained on.
+
+    Args:
+      parse: from `make_parser`.
+      batch_size: rows per update.
+      seed: of their order.
+    """
     features = self.features
     return training_input.TrainingInput(
       rows=functools.partial(features.training_rows, batch_size, seed),
@@ -227,7 +245,15 @@ def find_set(
   settings: FeatureSettings,
   limit: int | None = None,
 ) -> FeatureSet:
-  """Returns the examples that a function reads from a file."""
+  """Returns the set of examples that a function reads from a file.
+
+  Args:
+    read: takes the path, yields the examples.
+    kind: "train", "eval" or "predict".
+    path: of the file.
+    settings: what shapes the features besides the data.
+    limit: the most examples to train on; None: all.
+  """
   return FeatureSet(
     kind=kind,
     settings=settings,

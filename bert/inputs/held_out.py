@@ -13,12 +13,21 @@ from bert.data import files
 from bert.inputs import feature_sets
 
 _NAME = "held_out.jsonl"
-# The labels of an example, and its group: those of one group stay in one part.
+# The labels of an example, and its group. All examples of a group are trained
+# on, or all are held out.
 Description = tuple[Collection[str], Hashable]
 
 
 def draw(labels: Sequence[Any], share: float, seed: int) -> list[int]:
-  """Draws a share of things, by their numbers; of each label about that share.
+  """Draws a share of things; of each label about that share.
+
+  Args:
+    labels: one per thing, of any type that can be sorted.
+    share: from 0 to 1.
+    seed: of the draw.
+
+  Returns:
+    The numbers of the drawn things, ascending.
 
   >>> drawn = draw(["ham"] * 80 + ["spam"] * 20, 0.1, seed=1)
   >>> len(drawn), sum(number >= 80 for number in drawn)
@@ -26,7 +35,8 @@ def draw(labels: Sequence[Any], share: float, seed: int) -> list[int]:
   """
   random = np.random.default_rng(seed)
   shuffled = random.permutation(len(labels)).tolist()
-  order = sorted(shuffled, key=labels.__getitem__)
+  order = sorted(shuffled, key=lambda number: labels[number])
+
   # Every tenth thing, if the share is a tenth, from a random one on.
   places = np.floor(np.arange(len(order) + 1) * share + random.random())
   return sorted(order[i] for i in np.flatnonzero(np.diff(places)))
@@ -37,7 +47,15 @@ def draw_of_each(
 ) -> list[int]:
   """Draws about a share of the things of each label, at least one, not all.
 
-  A thing with several labels is drawn only from others with all of them.
+  A thing with several labels is drawn from the things with the same labels.
+
+  Args:
+    labels: a list of names per thing.
+    share: from 0 to 1.
+    seed: of the draw.
+
+  Returns:
+    The numbers of the drawn things, ascending.
 
   >>> draw_of_each([["a"], ["a"], ["b"], ["b"]], 0.2, seed=1)
   [0, 2]
@@ -45,13 +63,16 @@ def draw_of_each(
   members: dict[tuple[str, ...], list[int]] = {}
   for number, names in enumerate(labels):
     members.setdefault(tuple(names), []).append(number)
-  random, drawn = np.random.default_rng(seed), []
+
+  random = np.random.default_rng(seed)
+  drawn = []
   for names, numbers in sorted(members.items()):
     if len(numbers) == 1 and len(names) == 1:
       raise ValueError(
         f"--eval_share={share}: only one text has the label {names[0]!r}: "
         "expected one to train on and one to evaluate on"
       )
+
     count = min(max(1, round(share * len(numbers))), len(numbers) - 1)
     drawn += random.permutation(numbers)[:count].tolist()
   return sorted(drawn)
@@ -65,7 +86,7 @@ def split(
   draw: Callable[[Sequence[Any], float, int], list[int]] = draw,
   **others: Any,
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
-  """Splits a training set; returns what to train and what to evaluate on.
+  """Splits a training set in a set to train and a set to evaluate on.
 
   Args:
     data: the set, whose examples are read once.
@@ -90,13 +111,17 @@ def split(
   train: list[int] = []
   held_out: list[int] = []
   for index, (numbers, _) in enumerate(groups.values()):
-    (held_out if index in drawn else train).extend(numbers)
+    if index in drawn:
+      held_out += numbers
+    else:
+      train += numbers
   if not train or not held_out:
     raise ValueError(
       f"--eval_share={share}: {', '.join(data.paths)} has {len(groups):,} "
       "different examples, too few to train on some and to evaluate on others"
     )
 
+  # The source decides the key of the features, so each part has its own.
   def make_part(part: int, numbers: list[int], **fields: Any):
     source = {**data.source, "eval_share": [share, seed, part]}
     return dataclasses.replace(

@@ -91,8 +91,14 @@ def pretraining_limits(
 def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
   """Checks the first record of every file, and the framing of local plain ones.
 
-  A ValueError says that a file is empty, damaged, no TFRecord file, of other
-  features or lengths, or holds ids above their limits.
+  Args:
+    paths: of the files.
+    spec: the features of a record, without the batch axis.
+    limits: of integers, by the name of the feature.
+
+  Raises:
+    ValueError: a file is empty, damaged, no TFRecord file, of other features or
+      lengths, or holds ids above their limits.
   """
   for path in paths:
     first = next(read_records(path), None)
@@ -109,7 +115,8 @@ def describe_files(paths: Sequence[str]) -> str:
   The digest is of the sizes and of blocks: both ends of each file, and about 64
   of all of them in between, so that large ones take no time.
   """
-  digest, total = hashlib.sha256(), 0
+  digest = hashlib.sha256()
+  total = 0
   steps = max(1, _BLOCKS_BETWEEN // max(1, len(paths))) + 1
   for path in paths:
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -120,12 +127,16 @@ def describe_files(paths: Sequence[str]) -> str:
       for start in sorted({last * step // steps for step in range(steps + 1)}):
         file.seek(start)
         digest.update(file.read(_DIGESTED))
-  count = f"{len(paths)} file{'s' * (len(paths) > 1)}"
+  count = "1 file" if len(paths) == 1 else f"{len(paths)} files"
   return f"{count} of {total:,} bytes, digest {digest.hexdigest()[:12]}"
 
 
 def check_unchanged(paths: Sequence[str], identity: str) -> None:
-  """Raises a ValueError if files are no longer those that were described."""
+  """Raises a ValueError if files have changed since they were described.
+
+  `identity` is of a `TrainingInput`: it begins with `describe_files`, to which
+  other functions append how they changed the rows.
+  """
   if not identity.startswith(describe_files(paths)):
     raise ValueError(
       f"{paths[0]}, or another input file, was changed while it was read: "
@@ -134,7 +145,10 @@ def check_unchanged(paths: Sequence[str], identity: str) -> None:
 
 
 def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
-  """Reads all records; describes the first that is damaged or does not fit."""
+  """Reads all records; describes the first that is damaged or does not fit.
+
+  The arguments are those of `check_files`. Returns None if all are good.
+  """
   for path in paths:
     try:
       for index, serialized in enumerate(read_records(path)):
@@ -164,15 +178,17 @@ def training_dataset(
   first_epoch = 0
   if skip:
     first_epoch, skip = divmod(skip, count_records(paths))
-  sources, read_file = _sources(paths), _make_reader(paths)
+  sources = _sources(paths)
+  read_file = _make_reader(paths)
 
   def read_epoch(epoch):
-    # The seed of an epoch is a tensor, with which TensorFlow cannot work if the
-    # graph's own seed is 0 modulo 2^31 - 1.
+    # The seed of an epoch is a tensor. tf.data cannot compare it with 0, which
+    # it does if the graph's own seed is 0 modulo 2^31 - 1; then take 1.
     graph = tf.compat.v1.get_default_graph()
     if graph.seed in (0, 2**31 - 1):
       graph.seed = 1
 
+    # `deterministic` keeps the order when records are read in parallel.
     order = sources.shuffle(len(paths), seed=seed + epoch)
     examples = order.interleave(
       read_file,
@@ -193,15 +209,27 @@ def sequential_dataset(paths: Sequence[str]) -> tf.data.Dataset:
 
 def sample_dataset(paths: Sequence[str], most: int) -> tf.data.Dataset:
   """Yields about `most` records, the first ones of up to 16 files."""
+  # Divisions are rounded up.
   paths = paths[:: -(-len(paths) // 16)]
-  read_file, share = _make_reader(paths), -(-most // len(paths))
+  share = -(-most // len(paths))
+  read_file = _make_reader(paths)
   return _sources(paths).flat_map(lambda *file: read_file(*file).take(share))
 
 
 def parse_batch(
   serialized: tf.Tensor, spec: Spec, limits: Limits
 ) -> dict[str, tf.Tensor]:
-  """Parses serialized examples, a string [B], to int32 and float32 tensors."""
+  """Parses serialized examples to int32 and float32 tensors.
+
+  Args:
+    serialized: string [B].
+    spec: the features of a record, without the batch axis.
+    limits: of integers; TensorFlow raises an error if one is not below.
+
+  Returns:
+    Features [B, ...] by name. TensorFlow reads integers as int64; they become
+    int32.
+  """
   features = tf.io.parse_example(serialized, spec)
   for name, limit in limits.items():
     # Not every device objects to an id outside the embedding table.
@@ -235,13 +263,22 @@ def group_by_length(
   """Orders a source, of the records of files, by length within groups.
 
   The series is cut into groups of many batches; the records of a group are
-  sorted by length and its batches of `batch_size` shuffled by the seed.
+  sorted by length and its batches shuffled.
+
+  Args:
+    source: reads and parses the records.
+    paths: their files.
+    batch_size: rows per update.
+    max_seq_length: the length that records are padded to.
+    seed: of the order of the batches of a group.
   """
   mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
 
   def reorder(index, group):
     masks = tf.io.parse_example(group[1], mask)["input_mask"]
     order = tf.argsort(tf.reduce_sum(masks, 1), stable=True)
+
+    # Rows of this matrix are batches. The number of the group is in the seed.
     drawn = tf.random.experimental.stateless_shuffle(
       tf.reshape(order, [-1, batch_size]),
       tf.stack([tf.constant(seed, tf.int64), index]),
@@ -251,10 +288,13 @@ def group_by_length(
     )
 
   def rows(skip):
-    count = count_records(paths)  # Here, for an evaluation takes no rows.
-    # Small enough that no record is twice in a group.
+    # Records are counted only here, so that an evaluation, which takes no rows,
+    # need not wait. A group is so small that it has no record twice.
+    count = count_records(paths)
     batches = min(_BATCHES_PER_GROUP, max(1, count // batch_size // 2))
     size = batches * batch_size
+
+    # Training resumes with the first group that it has not finished.
     first = skip // size
     groups = source.rows(first * size).batch(size)
     numbers = tf.data.Dataset.range(first, tf.int64.max)
@@ -287,6 +327,7 @@ def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
   """
   unchecked = set(filter(_compression, paths))
 
+  # A dataset without elements, which is read when the file before it ends.
   def check_once(path):
     """Yields nothing; raises an error if the file is damaged."""
     path = path.decode()
@@ -330,7 +371,9 @@ def read_records(path: str) -> Iterator[bytes]:
 
   It takes a thirtieth of the time of TensorFlow's reader outside a graph.
   """
-  is_compressed, index, offset = bool(_compression(path)), 0, 0
+  is_compressed = bool(_compression(path))
+  index = 0
+  offset = 0
   with files.open_bytes(path) as stored:
     file = gzip.open(stored) if is_compressed else stored
     try:
@@ -338,12 +381,15 @@ def read_records(path: str) -> Iterator[bytes]:
         length = int.from_bytes(header[:8], "little")
         if header != record_writer.frame_header(length):
           raise ValueError(_NO_LENGTH)
+
+        # The checksum of a crafted length may be right.
         try:
           rest = file.read(length + 4)
-        except (OverflowError, MemoryError):  # A crafted length.
+        except (OverflowError, MemoryError):
           raise ValueError(f"a record of {length:,} bytes") from None
         yield record_writer.unframe_record(header + rest)
-        index, offset = index + 1, offset + length + 16
+        index += 1
+        offset += length + 16  # 8 bytes of length and two checksums of 4.
     except _READ_ERRORS as error:
       file_name = f"{path}, decompressed" if is_compressed else path
       raise ValueError(
@@ -351,7 +397,8 @@ def read_records(path: str) -> Iterator[bytes]:
       ) from None
 
 
-# What run_pretraining.py reads records with a feature by, and those without it.
+# For two features of pre-training: the flags of run_pretraining.py for records
+# with the feature, and for records without it.
 _FLAGS_BY_FEATURE = {
   "masked_lm_ids": (
     "--dynamic_masking=false; create_pretraining_data.py makes others with "
@@ -371,12 +418,14 @@ def _check_record(
     example = tf.train.Example.FromString(serialized)
   except message.DecodeError as error:
     raise ValueError(f"{where} is not a tf.train.Example") from error
-  found = example.features.feature
-  _check_names(where, set(found), set(spec))
-  for name, feature in spec.items():
-    _check_length(where, name, found[name], feature)
+
+  features = example.features.feature
+  _check_names(where, set(features), set(spec))
+  for name, expected in spec.items():
+    _check_length(where, name, features[name], expected)
+
   for name, limit in limits.items():
-    values = found[name].int64_list.value
+    values = features[name].int64_list.value
     for value in (min(values), max(values)):
       if not 0 <= value < limit.value:
         raise ValueError(
@@ -385,37 +434,42 @@ def _check_record(
         )
 
 
-def _check_names(where: str, found: set[str], expected: set[str]) -> None:
+def _check_names(where: str, names: set[str], expected: set[str]) -> None:
   """Raises a ValueError if a record lacks features, or is of another kind."""
+  # A record without segments is of no BERT, and flags would not help.
   for name, (flags_with, flags_without) in _FLAGS_BY_FEATURE.items():
-    is_there = name in found
-    if is_there != (name in expected) and "segment_ids" in found:
+    is_there = name in names
+    if is_there != (name in expected) and "segment_ids" in names:
       state = name if is_there else f"no {name}"
       raise ValueError(
         f"{where} has {state}: run_pretraining.py reads such records with "
         f"{flags_with if is_there else flags_without}"
       )
-  if missing := sorted(expected - found):
+
+  if missing := sorted(expected - names):
     raise ValueError(
       f"{where} has no feature {', '.join(missing)}; it has "
-      f"{', '.join(sorted(found)) or 'none'} (not pre-training records?)"
+      f"{', '.join(sorted(names)) or 'none'} (not pre-training records?)"
     )
 
 
 def _check_length(
   where: str,
   name: str,
-  found: tf.train.Feature,
+  feature: tf.train.Feature,
   expected: tf.io.FixedLenFeature,
 ) -> None:
   """Raises a ValueError if a feature has another type or number of values."""
   kind = "int64_list" if expected.dtype == tf.int64 else "float_list"
-  count, wanted = len(getattr(found, kind).value), expected.shape[0]
+  count = len(getattr(feature, kind).value)
+  wanted = expected.shape[0]
   if count == wanted:
     return
+
   fault = f"{where}: {name} holds {count} values, expected {wanted}"
   if not count or name == "next_sentence_labels":
     raise ValueError(f"{fault} in its {kind}")
+
   is_input = name in INPUT_NAMES
   flag = "--max_seq_length" if is_input else "--max_predictions_per_seq"
   raise ValueError(
@@ -442,20 +496,26 @@ def _count(path: str, version: tuple[int, int]) -> int:
   """Counts the records of a file of this version: its size and its time."""
   if not _is_walkable(path):
     return sum(1 for _ in read_records(path))
-  size, start, count = version[0], 0, 0
+
+  # From header to header; the records are not read.
+  size = version[0]
+  start = 0
+  count = 0
   with open(path, "rb") as file:
-    while start < size:  # From header to header; the records are not read.
+    while start < size:
       file.seek(start)
       header = file.read(12)
       length = int.from_bytes(header[:8], "little")
-      end, fault = start + length + 16, ""
+      end = start + length + 16
+      fault = ""
       if header != record_writer.frame_header(length):
         fault = _NO_LENGTH
       elif end > size:
         fault = f"the record is cut short; the file has {size} bytes"
       if fault:
         raise ValueError(f"{path}: record {count}, at byte {start}: {fault}")
-      start, count = end, count + 1
+      start = end
+      count += 1
   return count
 
 

@@ -29,8 +29,9 @@ class InputLine(NamedTuple):
   source: str  # Where it is, for error messages.
 
 
-# An input of the model: lists of integers by the name of the feature. Those of
-# `_PER_TOKEN` are as long as the input, the others the same for all inputs.
+# An input of the model: lists of integers by the name of the feature. The lists
+# of `_PER_TOKEN` are as long as the input, all other lists equally long for all
+# inputs.
 Row = dict[str, list[int]]
 _PER_TOKEN = packing.PackedIds._fields
 
@@ -46,7 +47,8 @@ class RowMaker:
   def __init__(
     self, tokenizer: tokenization.FullTokenizer, max_seq_length: int
   ):
-    self._tokenizer, self._max_seq_length = tokenizer, max_seq_length
+    self._tokenizer = tokenizer
+    self._max_seq_length = max_seq_length
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
     self.tokens = self.truncated = 0
@@ -57,9 +59,12 @@ class RowMaker:
     pair = _PAIR.fullmatch(line)
     texts = pair.groups() if pair else (line, "")
     ids_a, ids_b = map(self._tokenizer.encode, texts)
+
+    # [CLS] and one or two [SEP] take room, too.
     whole = len(ids_a) + len(ids_b)
     room = self._max_seq_length - (3 if ids_b else 2)
     packing.truncate_pair(ids_a, ids_b, room)
+
     self.tokens += len(ids_a) + len(ids_b)
     self.truncated += len(ids_a) + len(ids_b) < whole
     return self.pack(ids_a, ids_b)
@@ -79,10 +84,17 @@ def split_into_blocks(
 
   A list costs more than `most_cost` only if it holds a single item.
 
+  Args:
+    items: the stream.
+    most_items: the most items of a list.
+    cost: of an item, 0 or more, in any unit.
+    most_cost: of a list; 0: no limit.
+
   >>> list(split_into_blocks([3, 3, 3, 9, 1], 2, lambda n: n, 8))
   [[3, 3], [3], [9], [1]]
   """
-  block, total = [], 0
+  block = []
+  total = 0
   for item in items:
     if block and total + cost(item) > most_cost > 0:
       yield block
@@ -110,10 +122,13 @@ def predict(
 ) -> list[dict[str, np.ndarray]]:
   """Predicts rows; returns the results of each by name, in the rows' order.
 
-  The predictor is a `bert.training.prediction.Predictor`. `make_order` takes
-  the lengths of rows, int [N], and returns the batches, by the rows' indices;
-  they are padded to their longest row, or to `width`. Results `of_tokens` are
-  [B, S, ...], and are cut to a row's length.
+  Args:
+    predictor: a `bert.training.prediction.Predictor`.
+    make_order: takes the lengths of rows, int [N]; returns the batches, by the
+      rows' indices.
+    rows: the inputs.
+    width: the length that batches are padded to; None: their longest row's.
+    of_tokens: whether results are [B, S, ...], to be cut to a row's length.
   """
   batches = _Batches(rows, make_order, width)
   results = {}
@@ -121,7 +136,8 @@ def predict(
   for indices, batch in zip(batches.order, predicted, strict=True):
     for place, index in enumerate(indices):
       result = {name: values[place] for name, values in batch.items()}
-      if of_tokens:  # Copies, which do not keep the padding alive.
+      if of_tokens:
+        # Copies: a view would keep the whole batch in memory.
         length = len(rows[index]["input_ids"])
         result = {name: value[:length].copy() for name, value in result.items()}
       results[index] = result
@@ -131,11 +147,12 @@ def predict(
 class _Batches:
   """Batches of rows, with the parts of `tf.data.Dataset` that Predictors use.
 
-  To make a dataset takes 0.1 s, as long as many a batch.
+  Making a dataset would take 0.1 s, as long as a batch does.
   """
 
   def __init__(self, rows, make_order, width):
-    self._rows, self._width = rows, width
+    self._rows = rows
+    self._width = width
     self.order = make_order(np.array([len(row["input_ids"]) for row in rows]))
     self.element_spec = {
       name: tf.TensorSpec(
@@ -151,7 +168,10 @@ class _Batches:
 
 
 def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
-  """Stacks rows, padded with zeros on the right, as int32 [B, S] by name."""
+  """Stacks rows, padded with zeros on the right, as int32 [B, S] by name.
+
+  `width` is S; None: the length of the longest row.
+  """
   batch = {}
   for name in rows[0]:
     lists = [row[name] for row in rows]

@@ -22,8 +22,8 @@ LOST_WORKER_ERRORS = (
 class TrainingInput(NamedTuple):
   """The data to train a model on."""
 
-  # Takes the number of rows to skip; yields (row id, serialized row) endlessly,
-  # in an order that does not depend on it.
+  # Takes the number of rows to skip; yields (row id, serialized row) endlessly.
+  # How many are skipped does not change the order, so that a run can resume.
   rows: Callable[[int], tf.data.Dataset]
   parse: Callable[[tf.Tensor], Features]  # string [B] to features [B, ...].
   describe_row: Callable[[Any], str]  # Names a row id of numpy scalars.

@@ -25,6 +25,9 @@ class History:
   ValueError says that an existing file is damaged or lacks the metric.
 
   Args:
+    folder: of the run.
+    metric: the score that decides; bert/report/score_kinds.py says whether
+      lower is better.
     patience: evaluations in a row without a better score; 0 never stops.
     writes: whether to write scores and weights: one of several workers does.
   """
@@ -32,10 +35,12 @@ class History:
   def __init__(
     self, folder: str, metric: str, patience: int = 0, writes: bool = True
   ):
-    self.folder, self.metric, self.patience = folder, metric, patience
+    self.folder = folder
+    self.metric = metric
+    self.patience = patience
     self.writes = writes
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
-    # Scores by step.
+    # Scores by step; steps ascend.
     self.results = self._read() if files.exists(self._path) else {}
 
   def _read(self):
@@ -78,9 +83,10 @@ class History:
     best = best_step(self.folder)
     if self.writes and best is not None and best > step:
       folder = _best_folder(self.folder)
-      # --model looks for it: it goes first, and weights never go before it.
+      # --model looks for this file, so it goes before the weights it names.
       files.remove(tf.io.gfile.join(folder, "checkpoint"))
       checkpoints.delete(folder, best)
+
     kept = {s: scores for s, scores in self.results.items() if s <= step}
     if kept != self.results:
       self.results = kept
@@ -95,12 +101,21 @@ class History:
     """Evaluates a step; keeps its scores, and its weights if they are best.
 
     Call it after the training checkpoint of the step is saved; if it is killed
-    and called again at that checkpoint, it does the rest. `evaluate` must be
-    deterministic. A ValueError says that weights cannot be written; the best so
-    far are untouched.
+    and called again at that checkpoint, it does the rest. A ValueError says
+    that weights cannot be written; the best so far are untouched.
+
+    Args:
+      step: the number of updates made so far.
+      evaluate: takes the step, returns scores by name; must be deterministic.
+      variables: the weights, by their names in a checkpoint.
+
+    Returns:
+      The scores of the step.
     """
     if step not in self.results:
       self.add(step, evaluate(step))
+
+    # The step may be evaluated, but a kill have prevented the copy of weights.
     is_best = self.best == step
     if self.writes and is_best and not _is_complete(self.folder, step):
       folder = _best_folder(self.folder)
@@ -115,7 +130,7 @@ class History:
     values = {n: scores[self.metric] for n, scores in self.results.items()}
     steps = [step for step, value in values.items() if not math.isnan(value)]
     choose = min if score_kinds.find(self.metric).is_better_if_lower else max
-    return choose(steps, key=values.__getitem__, default=None)
+    return choose(steps, key=lambda step: values[step], default=None)
 
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
@@ -127,8 +142,10 @@ class History:
     return 0 < self.patience <= self._since_best()
 
   def summary(self) -> str:
-    """Returns one line: the best score, of several also its step."""
-    count, since, best = len(self.results), self._since_best(), self.best
+    """Returns one line: the best score, and its step if there are several."""
+    best = self.best
+    count = len(self.results)
+    since = self._since_best()
     if best is None:
       return f"no {self.metric} to go by (evaluations: {count})"
     score = f"{self.metric} {self.results[best][self.metric]:.4g}"
@@ -152,13 +169,20 @@ def restore_best(
   """Loads the best weights of a run; returns their step, None without any.
 
   If they are damaged, a line on standard error says so, and the training
-  checkpoint of the same step is loaded instead, if it still exists; `mends`
-  then writes the best weights again, for that checkpoint may be deleted.
+  checkpoint of the same step is loaded instead, if it still exists.
+
+  Args:
+    folder: of the run.
+    variables: the weights, by their names in a checkpoint.
+    mends: whether to write damaged best weights again from that checkpoint,
+      which a later training may delete.
   """
   try:
     return checkpoints.restore(_best_folder(folder), variables)
   except checkpoints.DamagedCheckpointError as error:
     fault = str(error)
+
+  # The training's checkpoint of the best step has the same weights.
   step = best_step(folder)
   if step in checkpoints.saved_steps(folder):
     prefix = checkpoints.checkpoint_prefix(folder, step)
@@ -170,6 +194,7 @@ def restore_best(
       return step
     except checkpoints.DamagedCheckpointError as error:
       fault = str(error)
+
   progress.note(f"{fault}; trying the newest weights")
   return None
 
@@ -193,6 +218,7 @@ def _parse(line):
     raise ValueError(f"not JSON ({error.msg})") from None
   scores = entry if isinstance(entry, dict) else {}
   step = scores.pop("step", None)
+
   # A bool is an int to Python, but neither a step nor a score.
   kinds = {type(value) for value in scores.values()}
   if type(step) is not int or step < 0 or not kinds <= {int, float}:

@@ -37,7 +37,16 @@ MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 def read_curves(
   folder: str, last: float = math.inf, name: str = _CURVES
 ) -> list[dict[str, float]]:
-  """Reads a run's curves up to a step; [] without any. Notes a damaged file."""
+  """Reads a run's curves; notes a damaged file, and takes it for empty.
+
+  Args:
+    folder: the run's.
+    last: later steps are left out.
+    name: of the file in the folder.
+
+  Returns:
+    The points, in their order: values by name, among them "step".
+  """
   path = os.path.join(folder, name)
   try:
     lines = list(files.read_lines(path)) if files.exists(path) else []
@@ -68,6 +77,8 @@ class Reporter:
     strategy: tf.distribute.Strategy,
   ):
     self._plan = plan
+
+    # One of several workers prints and writes.
     self._progress = progress.Progress(plan.num_train_steps, step)
     self._is_chief = strategy.extended.should_checkpoint
     self._writer = tf.summary.create_noop_writer()
@@ -75,8 +86,13 @@ class Reporter:
       self._writer = tf.summary.create_file_writer(plan.output_dir)
     self._called = 0.0  # When the current call began.
     self._seconds_per_step = None
-    # The speed is of the updates after the first, and of their examples.
-    self._first, self._examples = step, 0
+
+    # The first call compiles the loop, so the speed is of the later ones: the
+    # step they began at, and their examples.
+    self._first = step
+    self._examples = 0
+
+    # Means that no line has shown yet, with the number of their steps.
     self._pending: list[tuple[int, dict[str, float]]] = []
     # Later points are of updates that will be made again.
     self._points = read_curves(plan.output_dir, step) if self._is_chief else []
@@ -92,37 +108,56 @@ class Reporter:
   def add(
     self, step: int, count: int, means: dict[str, float], batch_size: int
   ) -> None:
-    """Takes the means of a call; prints them when a line is due."""
+    """Takes the means of a call; prints them when a line is due.
+
+    Args:
+      step: the number of updates made so far.
+      count: updates of the call.
+      means: by name, over the steps of the call.
+      batch_size: rows per update.
+    """
     self._examples += count * batch_size
-    first_call = self._seconds_per_step is None
+    is_first_call = self._seconds_per_step is None
     self._seconds_per_step = (time.monotonic() - self._called) / count
     self._pending.append((count, means))
     self._points.append({"step": step, **means})
     if self._plan.watch and (warning := self._plan.watch(step, count, means)):
       self._print(f"warning: {warning}")
-    if first_call:  # It compiled the loop: do not time it.
+
+    if is_first_call:
       self._progress.restart(step)
-      self._first, self._examples = step, 0
-    last = step == self._plan.num_train_steps
-    if first_call or last or self._progress.is_due():
+      self._first = step
+      self._examples = 0
+    is_last = step == self._plan.num_train_steps
+    if is_first_call or is_last or self._progress.is_due():
       self._flush(step)
 
   def _flush(self, step):
+    """Writes the means since the last line, and prints them if it is time."""
     if not self._pending:
       return
-    pending, self._pending = self._pending, []
+
+    # With several tasks, the calls give other names by their task.
+    numbers: dict[str, list[float]] = {}
+    counts: dict[str, list[int]] = {}
+    for count, means in self._pending:
+      for name, mean in means.items():
+        numbers.setdefault(name, []).append(mean)
+        counts.setdefault(name, []).append(count)
+    self._pending = []
+
+    # Of a number that belongs to a step, such as the learning rate, the last
+    # one is reported; of all other numbers the mean.
     values = {}
-    # The calls differ in their task; those of one give the same names.
-    for name in dict.fromkeys(name for _, means in pending for name in means):
-      found = [(means[name], n) for n, means in pending if name in means]
-      numbers, counts = zip(*found, strict=True)
-      is_last = score_kinds.find(name).is_of_step
-      mean = np.average(numbers, weights=counts)
-      values[name] = numbers[-1] if is_last else mean
+    for name, series in numbers.items():
+      is_of_step = score_kinds.find(name).is_of_step
+      mean = np.average(series, weights=counts[name])
+      values[name] = series[-1] if is_of_step else mean
     if self._examples:
       speed = self._progress.units_per_second(step) / (step - self._first)
       values["examples_per_second"] = speed * self._examples
     self._write(step, values)
+
     last = self._plan.num_train_steps
     if step == last or self._progress.is_due():
       line = f"step {step}/{last}  ETA {self._progress.eta(step)}"
@@ -138,13 +173,20 @@ class Reporter:
     values = {f"eval/{k}": v for k, v in results.items()}
     self._write(step, values)
     self._points.append({"step": step, **values})
-    # First what is of all tasks.
-    shown = {n: results[n] for n in sorted(results, key=lambda n: "/" in n)}
-    self._print(_join(f"evaluation at step {step}:", shown))
+
+    # The scores of all tasks together come first; a task's have its name and a
+    # slash.
+    names = sorted(results, key=lambda name: "/" in name)
+    line = f"evaluation at step {step}:"
+    self._print(_join(line, {name: results[name] for name in names}))
     self.save()
 
   def save(self) -> None:
-    """Writes the curves; after a checkpoint, whose faults tell more."""
+    """Writes the curves, thinned out.
+
+    Call it after the checkpoint was saved: if the disk is full, the message
+    about the checkpoint is of more use.
+    """
     training = [p for p in self._points if not _is_evaluation(p)]
     for point in training[::2] if len(training) > MOST_POINTS else ():
       self._points.remove(point)
@@ -160,8 +202,10 @@ class Reporter:
     self.save()
     if not self._is_chief:
       return
+
     progress.clear()
-    folder, last = self._plan.output_dir, self._plan.num_train_steps
+    folder = self._plan.output_dir
+    last = self._plan.num_train_steps
     if not is_finished:
       again = "run the same command again to resume"
       print(f"stopped at step {step} of {last}; {again}")
@@ -196,5 +240,6 @@ def _join(line: str, values: Mapping[str, float]) -> str:
       continue  # It is the loss of its task.
     own = _SHORT_NAMES.get(own, own.removesuffix("_loss"))
     part = f"  {os.path.join(task, own)} {value:.4g}"
-    line += part * (len(line + part) < _MOST_COLUMNS)
+    if len(line + part) < _MOST_COLUMNS:
+      line += part
   return line

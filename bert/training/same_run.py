@@ -29,7 +29,8 @@ VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
-# Digests of features, what they are made of, and whose they are.
+# Settings that are digests of features: the setting that holds what the digest
+# is made of, and the word for it in messages.
 _FEATURES = {
   "training_features": ("training_data", "training"),
   "evaluation_features": ("evaluation_data", "evaluation"),
@@ -39,11 +40,14 @@ _FEATURES = {
 class RunRecord(NamedTuple):
   """What a run is, as JSON values by name."""
 
-  model: Mapping[str, Any]  # Every run in the folder agrees with it.
-  answers: Mapping[str, Any]  # Predictions depend on it, besides the weights.
-  # A resumed training agrees with it; None if the run does not train.
+  # settings.json: every run in the folder must agree with it.
+  model: Mapping[str, Any]
+  # prediction.json: predictions depend on it, besides the weights.
+  answers: Mapping[str, Any]
+  # training.json: a resumed training must agree with it; None if the run does
+  # not train.
   training: Mapping[str, Any] | None = None
-  flags: Collection[str] = ()  # The names of those that the program has.
+  flags: Collection[str] = ()  # The names of the program's flags.
 
 
 def _find_changes(
@@ -73,8 +77,12 @@ def compare(
 ) -> None:
   """Raises a ValueError if settings are not those recorded in a JSON file.
 
-  It names each flag, with its value and the earlier one; `flags` are the names
-  of the program's.
+  The message names each flag, with its value and the earlier one.
+
+  Args:
+    path: of the file; nothing is compared if there is none.
+    settings: of this run, JSON values by name.
+    flags: the names of the program's flags.
   """
   earlier = _read(path)
   changes: list[str] = []
@@ -86,16 +94,18 @@ def compare(
     elif setting in _FEATURES:
       data, whose = _FEATURES[setting]
       data = f"{task}{dot}{data}"
-      parts = earlier.get(data, {}), settings.get(data, {})
-      found = _compare_data(*parts, flags) or [_OTHER_DATA.format(whose)]
-      changes += [f"{task}: {change}" if task else change for change in found]
+      data_changes = _compare_data(
+        earlier.get(data, {}), settings.get(data, {}), flags
+      )
+      for change in data_changes or [_OTHER_DATA.format(whose)]:
+        changes.append(f"{task}: {change}" if task else change)
     elif not setting.endswith("_data"):
       changes += _describe_parts(name, old, new, flags)
   if changes:
     # A flag may shape the features and the answers, which both record it.
-    shown = ", ".join(dict.fromkeys(changes))
+    listing = ", ".join(dict.fromkeys(changes))
     raise ValueError(
-      f"{shown}: the runs of {path} had other settings: restore them, or "
+      f"{listing}: the runs of {path} had other settings: restore them, or "
       "choose another --output_dir"
     )
 
@@ -117,19 +127,22 @@ def _compare_data(old, new, flags) -> list[str]:
   """
   if not old or not new:
     return []
+
   changes = [
     _describe_change(name, *values, flags)
     for name, values in _find_changes(old, new).items()
     if name != "files"
   ]
+
+  # Pairs of a file's name and the digest of its content.
   files_then, files_now = old.get("files", []), new.get("files", [])
   if len(files_then) != len(files_now):
     changes.append(f"{len(files_now)} data files (was {len(files_then)})")
     return changes
-  for (name_then, hash_then), (name, found) in zip(
+  for (name_then, hash_then), (name, hash_now) in zip(
     files_then, files_now, strict=True
   ):
-    if hash_then != found:
+    if hash_then != hash_now:
       was = "other lines" if name == name_then else name_then
       changes.append(f"the data of {name} (was {was})")
   return changes
@@ -137,15 +150,19 @@ def _compare_data(old, new, flags) -> list[str]:
 
 def _describe_change(name: str, old: Any, new: Any, flags) -> str:
   """Names a setting, as its flag if it is one, with both values."""
-  names = filter(flags.__contains__, (f"{name}_column", f"tag_{name}"))
-  name = next(names, name)
-  shown = [show(v).removeprefix("eval_") for v in (new, old)]
+  # Columns and tags are recorded without the word that their flags have.
+  for flag in (f"{name}_column", f"tag_{name}"):
+    if flag in flags:
+      name = flag
+      break
+
   named = f"the {name.replace('_', ' ')} "
   if "." in name:  # It is of a file of tasks.
     named = f"{name}="
   elif name in flags:
     named = f"--{name}="
-  return f"{named}{shown[0]} (was {shown[1]})"
+  value, earlier = (show(v).removeprefix("eval_") for v in (new, old))
+  return f"{named}{value} (was {earlier})"
 
 
 def show(value: Any) -> str:
@@ -175,7 +192,13 @@ def check_config(folder: str, config: Any) -> None:
 
 
 def check(folder: str, trained_folder: str, run: RunRecord) -> None:
-  """Raises a ValueError if a run does not agree with those before it."""
+  """Raises a ValueError if a run does not agree with the runs before it.
+
+  Args:
+    folder: the --output_dir of the run.
+    trained_folder: the folder of the training whose weights it uses.
+    run: the record of the run.
+  """
   is_trained = checkpoints.latest_checkpoint(folder) is not None
   expected = {os.path.join(folder, _SETTINGS): run.model}
   if run.training is None:
@@ -201,7 +224,14 @@ def resume_training(
   writes: bool,
   flags: Collection[str] = (),
 ) -> None:
-  """Compares a training with that in its folder; the chief records it there."""
+  """Compares a training with the earlier one in its folder, and records it.
+
+  Args:
+    folder: the --output_dir.
+    training: the settings that a resumed training must have the same.
+    writes: whether to record it; one of several workers does.
+    flags: the names of the program's flags.
+  """
   if checkpoints.latest_checkpoint(folder):
     compare(os.path.join(folder, _TRAINING), training, flags)
   if writes:
@@ -217,7 +247,14 @@ def _write_training(folder, training) -> None:
 def write(
   folder: str, trained_folder: str, run: RunRecord, sets: Sequence[Any] = ()
 ) -> None:
-  """Records a run for later runs to agree with, and exports to answer alike."""
+  """Records a run: later runs must agree with it, and exports answer alike.
+
+  Args:
+    folder: the --output_dir of the run.
+    trained_folder: the folder of the training whose weights it uses.
+    run: the record of the run.
+    sets: its sets of examples, of which held-out ones are written.
+  """
   for examples in sets:
     held_out.write(folder, examples)
   files.write_json(os.path.join(folder, _SETTINGS), run.model)
@@ -271,7 +308,8 @@ def is_of_training(folder: str) -> bool:
   except ValueError:
     if files.exists(os.path.join(folder, _CONFIG)):
       raise
-    return False  # It may be an editor's.
+    # Another program, such as an editor, may own this settings.json.
+    return False
 
 
 def enter_phase(
@@ -283,45 +321,60 @@ def enter_phase(
 ) -> training_plan.Phase:
   """Returns the phase to pre-train in, after comparing it with the run so far.
 
-  Settings that affect the updates, JSON values with train_batch_size, must not
-  change within a phase. A new one, which has to be requested, keeps the step,
-  the weights and Adam's moments; its records continue after the last one used
-  if input and seed are the same. A ValueError says that settings have changed
-  without a new phase, or that the folder's file is damaged.
+  Settings that affect the updates must not change within a phase. A new phase,
+  which has to be requested, keeps the step, the weights and Adam's moments; its
+  records continue after the last one used if input and seed are the same.
+
+  Args:
+    folder: the --output_dir.
+    step: the number of updates made so far.
+    settings: JSON values by flag, among them train_batch_size.
+    is_new_phase: whether --new_phase was given.
+    writes: whether to record the phase; one of several workers does.
+
+  Raises:
+    ValueError: settings have changed without a new phase, or the folder's file
+      is damaged.
   """
   path = os.path.join(folder, _TRAINING)
-  found = _read_phases(path, step)
-  if step and not found:
+  recorded = _read_phases(path, step)
+  if step and not recorded:
     _note_unknown(path, f"the checkpoint of step {step}", settings)
-  known = list(found)
-  # A phase that begins here has made no update: the one before it may go on.
+
+  # A phase that begins here has made no update: the one before it may continue.
+  phases = list(recorded)
   while (
-    len(known) > 1
-    and known[-1].first_step == step
-    and _describe_changes(known[-1].settings, settings)
+    len(phases) > 1
+    and phases[-1].first_step == step
+    and _describe_changes(phases[-1].settings, settings)
   ):
-    known.pop()
-  last = known[-1] if known else training_plan.Phase(0, 0, settings)
+    phases.pop()
+
+  last = phases[-1] if phases else training_plan.Phase(0, 0, settings)
   changes = _describe_changes(last.settings, settings)
-  shown = ", ".join(changes)
+  listing = ", ".join(changes)
   if changes and not is_new_phase:
     raise ValueError(
-      f"{shown}: the run of {path} cannot resume at step {step} "
+      f"{listing}: the run of {path} cannot resume at step {step} "
       "with changed settings: restore them, choose another --output_dir, or "
       "start a new phase with --new_phase=true"
     )
+
+  # Other files, or another seed, give another series of records: it is read
+  # from its beginning.
   if changes:
     is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
     record = last.record_at(step) if is_same_order else 0
-    print(f"new phase from step {step} and record {record}: {shown}")
-    known = [p for p in known if p.first_step < step]
+    print(f"new phase from step {step} and record {record}: {listing}")
+    phases = [phase for phase in phases if phase.first_step < step]
     last = training_plan.Phase(step, record, settings)
-  if changes or not known:
-    known.append(last)
-  if writes and known != found:
+  if changes or not phases:
+    phases.append(last)
+
+  if writes and phases != recorded:
     entries = [
       {"first_step": first_step, "first_record": record, **values}
-      for first_step, record, values in known
+      for first_step, record, values in phases
     ]
     files.write_json(path, {"phases": entries})
   return last
@@ -363,7 +416,16 @@ def are_several(strategy: tf.distribute.Strategy) -> bool:
 def agree(
   strategy: tf.distribute.Strategy, count: int, is_stopping: bool
 ) -> tuple[int, bool]:
-  """Makes workers run as many steps, their mean count, and stop together."""
+  """Makes all workers run the same number of steps, and stop together.
+
+  Args:
+    strategy: says whether there are several workers.
+    count: the number of steps that this worker proposes.
+    is_stopping: whether this worker wants to stop.
+
+  Returns:
+    The mean of the workers' counts, and whether any of them wants to stop.
+  """
   if not are_several(strategy):
     return count, is_stopping
   values = strategy.run(lambda: tf.constant([float(count), float(is_stopping)]))
@@ -392,14 +454,18 @@ def identify_weights(model: keras.layers.Layer) -> str:
 
 def hash_weights(model: keras.layers.Layer) -> str:
   """Returns the SHA-256 of the weights that decide a model's answers."""
-  variables, digest = _deciding(model), hashlib.sha256()
+  variables = _deciding(model)
+  digest = hashlib.sha256()
   for name in sorted(variables):
     digest.update(np.ascontiguousarray(variables[name].read_value()).tobytes())
   return digest.hexdigest()
 
 
 def _deciding(model) -> dict[str, tf.Variable]:
-  """Returns the variables on which answers depend; an encoder has vectors."""
+  """Returns the variables on which answers depend.
+
+  An encoder alone answers with vectors of its last layer, without its pooler.
+  """
   has_pooler = getattr(model, "uses_pooler", False)
   return {
     name: variable
@@ -414,10 +480,13 @@ def compare_workers(
   """Raises a ValueError if the workers have different settings."""
   if not are_several(strategy):
     return
+
+  # Workers exchange a checksum of each setting.
   digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
   own = strategy.run(lambda: tf.constant([digests], tf.int64))
   gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
   differing = np.flatnonzero((gathered != gathered[0]).any(0))
+
   if len(differing):
     names = list(settings)
     listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
