@@ -247,6 +247,7 @@ def draw_kept(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def make_initializer(config: EncoderConfig) -> keras.initializers.Initializer:
+  """Makes the initializer of all new kernels and tables."""
   return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
@@ -399,7 +400,7 @@ class SelfAttention(Layer):
     scores = tf.cast(scores, tf.float32) / math.sqrt(self.config.head_size)
 
     # No token attends to padding: its scores become so low that the softmax
-    # rounds them to 0. Causal models give a mask for each token.
+    # rounds them to 0. Another encoder may give a mask for each token.
     mask = input_mask[:, None] if input_mask.shape.rank == 2 else input_mask
     padding = 1.0 - tf.cast(mask[:, None], tf.float32)  # [B, 1, 1 or S, S]
     probs = tf.nn.softmax(scores + MASKED_SCORE * padding)

@@ -326,6 +326,21 @@ def _adam_each(p, gradient, m, v, scales):
     variable.assign(value)
 
 
+def _check_fine_tuning(layerwise_lr_decay, freeze_layers, num_layers):
+  """Raises a ValueError that names a wrong flag."""
+  if not 0 < layerwise_lr_decay <= 1:
+    raise ValueError(
+      f"--layerwise_lr_decay={layerwise_lr_decay}: expected a factor above 0, "
+      "and at most 1 (all layers alike)"
+    )
+  numbers = range(num_layers + 1)
+  if freeze_layers != "gradual" and freeze_layers not in numbers:
+    raise ValueError(
+      f"--freeze_layers={freeze_layers}: expected a number from 0 (none) to "
+      f"{num_layers} (all layers of the model), or gradual"
+    )
+
+
 def create_optimizer(
   variables: Sequence,
   init_lr: float,
@@ -356,21 +371,12 @@ def create_optimizer(
     corrects_bias: whether Adam corrects the bias of its moments.
   """
   num_layers = count_layers(variable.path for variable in variables)
-  if not 0 < layerwise_lr_decay <= 1:
-    raise ValueError(
-      f"--layerwise_lr_decay={layerwise_lr_decay}: expected a factor above 0, "
-      "and at most 1 (all layers alike)"
-    )
-  is_gradual = freeze_layers == "gradual"
-  if not is_gradual and freeze_layers not in range(num_layers + 1):
-    raise ValueError(
-      f"--freeze_layers={freeze_layers}: expected a number from 0 (none) to "
-      f"{num_layers} (all layers of the model), or gradual"
-    )
+  _check_fine_tuning(layerwise_lr_decay, freeze_layers, num_layers)
 
   # The parts count upwards: 0 the embeddings, then the layers, last pooler and
   # heads. Frozen parts are not trained at all.
   top = num_layers + 1
+  is_gradual = freeze_layers == "gradual"
   lowest = int(freeze_layers) + 1 if freeze_layers and not is_gradual else 0
   trained = []
   parts_above = []
@@ -384,7 +390,6 @@ def create_optimizer(
   # Gradually, a part waits one epoch for each part above it.
   first_steps = [0] * len(trained)
   if is_gradual:
-    assert steps_per_epoch is not None
     first_steps = [
       # 7 epochs of 29 / 7 steps are 29 steps; floats give slightly more.
       math.ceil(epochs * steps_per_epoch - 1e-6)

@@ -137,7 +137,7 @@ class FeatureFile:
         more than once, to fill a batch.
       parse: makes features of serialized rows, string [B].
     """
-    # Of a row that occurs more than once, the first result counts.
+    # A row that occurs more than once has several results: the first counts.
     indices, first = np.unique(np.concatenate(order), return_index=True)
     with training_input.naming_bad_record(self.find_fault):
       results = predictor(self.batches(order, parse), total=len(indices))

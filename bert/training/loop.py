@@ -114,13 +114,16 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
   """Makes all updates after a step, reports them, evaluates and saves.
 
   Args:
-    saved: what checkpoints hold, by name.
+    strategy: of the training.
+    plan: of the whole run.
+    saved: the variables that checkpoints hold, by name.
     step: the step restored, 0 without a checkpoint.
     runners: from `_make_runner`, one per task.
     task_of_step: the number of the task that makes each update.
     evaluation: an `_Evaluation` that has caught up with the step.
 
-  Returns the last step, and the signal that ended the training, if one did.
+  Returns:
+    The last step, and the signal that ended the training, if one did.
   """
   reporter = reporting.Reporter(plan, step, strategy)
   # The step that was restored needs no checkpoint again. If the folder has

@@ -53,7 +53,7 @@ TRAINING_CURES = (
 class UpdateSize(NamedTuple):
   """The parameters of a model, and the work that a replica does at once."""
 
-  parameters: int  # Of the encoder and the head.
+  parameters: int  # The encoder's and the head's.
   trained: int  # How many of them are trained.
   trained_layers: int  # L: the encoder layers whose gradient is needed.
   sequences: int  # B: sequences per example times rows per micro-batch.

@@ -146,8 +146,8 @@ class Reporter:
         counts.setdefault(name, []).append(count)
     self._pending = []
 
-    # Of a number that belongs to a step, such as the learning rate, the last
-    # one is reported; of all other numbers the mean.
+    # A number that belongs to a step, such as the learning rate, is reported as
+    # it was last; all other numbers by their means.
     values = {}
     for name, series in numbers.items():
       is_of_step = score_kinds.find(name).is_of_step

@@ -80,7 +80,7 @@ def compare(
   The message names each flag, with its value and the earlier one.
 
   Args:
-    path: of the file; nothing is compared if there is none.
+    path: of the file; if it does not exist, nothing is compared.
     settings: of this run, JSON values by name.
     flags: the names of the program's flags.
   """
