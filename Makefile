@@ -46,7 +46,7 @@ serve: $(VENV)/requirements
 
 docs: $(VENV)/requirements-docs
 	$(RUN) -m mkdocs build --strict
-	@echo "open site/index.html"
+	@echo "open site/index.html; with its search: $(RUN) -m http.server --directory=site"
 
 # Without what it requires, for its weights alone are read.
 $(MINILM)/model.safetensors: | $(VENV)/requirements
