@@ -1,6 +1,7 @@
 """Shows pages from outside docs/ on the site that `make docs` builds.
 
-mkdocs calls these two functions; mkdocs.yml names this file. Pages are written
+mkdocs calls the two functions, and the reference of docstrings the class;
+mkdocs.yml names them. Pages are written
 for GitHub, where a link is the path from one file to the other. On the site
 CONTRIBUTING.md and its like stand beside the pages of docs/, and files of code
 do not exist: their names stay, without a link.
@@ -10,6 +11,7 @@ import os
 import pathlib
 import re
 
+import griffe
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -17,6 +19,8 @@ PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES += ("models/mini/README.md",)
 # [text](path#anchor), but no picture and no address such as https://...
 _LINK = re.compile(r"(?<!!)\[([^][]+)\]\((?![a-z]+:)([^)\s#]+)(#[^)\s]*)?\)")
+
+_EXAMPLE = re.compile(r"(?<=\n\n)(?:  .*\n?)+")
 
 
 def on_files(files, config):
@@ -42,3 +46,14 @@ def on_page_markdown(markdown, page, config, files):
     return f"[{text}]({there}{anchor})"
 
   return _LINK.sub(relink, markdown)
+
+
+class IndentedExamples(griffe.Extension):
+  """Shows examples as code: docstrings indent them by two, Markdown by four."""
+
+  def on_object(self, *, obj, **_):
+    if obj.docstring:
+      obj.docstring.value = _EXAMPLE.sub(
+        lambda example: re.sub(r"(?m)^  ", "    ", example[0]),
+        obj.docstring.value,
+      )
