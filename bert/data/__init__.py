@@ -1,1 +1,4 @@
-"""What lies below models: files, tables, records, the Hub, processes."""
+"""Files, records, tables, the Hub, processes, progress: all below models.
+
+Only remote paths and `imports` load TensorFlow.
+"""

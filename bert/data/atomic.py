@@ -1,6 +1,9 @@
 """Output files and folders that are complete or not there; locks on folders.
 
-They are written under a temporary name, synced to the disk, and renamed.
+They are written under a temporary name, synced to the disk, and renamed. A
+rename is one step for the file system: a reader, or a power cut, finds the old
+file or the new one. Remote stores have neither hidden names nor locks; there,
+each writer takes a name of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,6 +31,7 @@ def replace_on_success(path: str) -> Iterator[str]:
   `path` removes the remains of a killed one. An OSError says that `path` is a
   folder or a device, or that the disk is full.
   """
+  # A remote file gets its name by a rename, too, but without locks and sync.
   if remote.is_remote(path):
     temporary = f"{path}.{os.urandom(4).hex()}.tmp"
     with _removing_remote(temporary, path):
@@ -35,11 +39,15 @@ def replace_on_success(path: str) -> Iterator[str]:
       yield temporary
       publish(temporary, path)
     return
-  target = os.path.realpath(path)  # Keeps a symbolic link a link.
+
+  # A symbolic link stays a link: the file that it leads to is replaced. Devices
+  # such as /dev/null must not become files.
+  target = os.path.realpath(path)
   if path.endswith("/") or (
     os.path.exists(target) and not os.path.isfile(target)
   ):
     raise OSError(f"{path}: cannot write, it is not a regular file")
+
   os.makedirs(os.path.dirname(target), exist_ok=True)
   with (
     naming_full_disk(path),
@@ -66,6 +74,8 @@ def publish(temporary: str, path: str) -> None:
     with remote.os_errors(path):
       remote.gfile().rename(temporary, path, overwrite=True)
     return
+  # The content must be on the disk before the name is, and then the folder,
+  # which holds the name.
   _sync(temporary)
   os.replace(temporary, path)
   _sync(os.path.dirname(path))
@@ -99,16 +109,26 @@ def replace_all_on_success(paths: list[str]) -> Iterator[list[str]]:
   they were. An OSError says that another process is writing one of them.
   """
   with contextlib.ExitStack() as stack:
+    # The stack ends the last one first: this is the order of the renames.
     temporaries = [stack.enter_context(replace_on_success(p)) for p in paths]
+
+    # A temporary file that somebody else has locked is of a process at work. Of
+    # one file the last writer may win; the files of two runs would be mixed.
     for path in itertools.filterfalse(remote.is_remote, paths):
-      others = set(_find_temporaries(os.path.realpath(path))) - {*temporaries}
-      for other in others:
-        with contextlib.suppress(FileNotFoundError), locked(other) as is_ours:
-          if is_ours is False:  # The files of two runs would be mixed.
+      remains = set(_find_temporaries(os.path.realpath(path)))
+      for temporary in remains.difference(temporaries):
+        with (
+          contextlib.suppress(FileNotFoundError),
+          locked(temporary) as is_ours,
+        ):
+          if is_ours is False:
             raise OSError(
               f"{path}: another process is writing it; wait or choose another"
             )
+
     yield temporaries
+
+    # Waiting for the disk takes the time: all files wait before any rename.
     for path in itertools.filterfalse(remote.is_remote, temporaries):
       _sync(path)
 
@@ -125,16 +145,21 @@ def new_folder(path: str) -> Iterator[str]:
     path = path.rstrip("/")
     temporary = f"{path}.work"
     with _removing_remote(temporary, path):
-      remote.remove_tree(temporary)  # A killed process's.
+      remote.remove_tree(temporary)  # A killed process may have left one.
       remote.gfile().makedirs(temporary)
       yield temporary
       remote.remove_tree(path)
       remote.gfile().rename(temporary, path, overwrite=True)
     return
-  path = os.path.realpath(path)  # A link to an empty folder stays one.
+
+  # A link to an empty folder stays a link.
+  path = os.path.realpath(path)
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with _temporary(path, os.mkdir) as temporary:
     yield temporary
+
+    # As in `publish`: first all content, then the name. The rename fails unless
+    # `path` is free or an empty folder.
     for folder, _, names in os.walk(temporary):
       for name in names:
         _sync(os.path.join(folder, name))
@@ -166,22 +191,28 @@ def claim_folder(path: str) -> Iterator[None]:
 def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
   """Makes a hidden file or folder beside a path; removes it if it is left.
 
-  It is locked while the body runs; one without a lock is a killed process's.
+  It is locked while the body runs. A temporary file without a lock is thus a
+  killed process's, and may be removed.
+
+  Args:
+    target: the path that the caller will rename it to.
+    make: makes an empty file or folder of the name that it is given.
   """
   for path in _find_temporaries(target):
     # Another process may remove it first.
     with contextlib.suppress(FileNotFoundError), locked(path) as is_ours:
       if is_ours:
         _remove(path)
+
+  # Until it is locked, another process may take our file for remains and remove
+  # it. Then it is made again, under another name.
   folder, name = os.path.split(target)
   with contextlib.ExitStack() as stack:
-    # Made and locked; again, if another process removed it in between.
     path = ""
     while not os.path.exists(path):
       path = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
       make(path)
       stack.callback(_remove, path)
-      # Before it is locked, another process may remove it.
       with contextlib.suppress(FileNotFoundError):
         stack.enter_context(locked(path))
     yield path
@@ -200,8 +231,12 @@ def locked(path: str) -> Iterator[bool | None]:
 def lock(descriptor: int) -> bool | None:
   """Locks an open file until it is closed; a kill closes it, too.
 
-  Returns whether no other process had locked it; None if locks are unknown
-  here. A file may have got another name, or none, before it was locked.
+  Between opening and locking, another process may have renamed or removed the
+  file: callers must look again.
+
+  Returns:
+    True if the lock is ours, False if another process has it; None where the
+    file system knows no locks.
   """
   try:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,6 +248,7 @@ def lock(descriptor: int) -> bool | None:
 
 
 def _find_temporaries(target: str) -> list[str]:
+  """Returns the temporary files and folders of a path, of all processes."""
   folder, name = os.path.split(target)
   is_temporary = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
   names = filter(is_temporary.fullmatch, os.listdir(folder or "."))

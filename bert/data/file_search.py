@@ -1,4 +1,4 @@
-"""Finds the files that users name, and says which may be meant.
+"""Finds the files that users name; for a name without a file, suggests one.
 
 A path such as `gs://...` is looked for by TensorFlow.
 """
@@ -17,18 +17,21 @@ from bert.data import files, remote
 def expand_patterns(patterns: str, flag: str) -> list[str]:
   """Returns the files of patterns, separated by commas.
 
-  Those of one pattern are sorted, and patterns keep their order: a file that
-  two of them match comes twice. A ValueError names a pattern without a match.
+  The files of one pattern are sorted, and patterns keep their order: a file
+  that two patterns match comes twice. A ValueError names the flag and a pattern
+  without a match.
   """
-  found = []
+  paths = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
     matches = _glob(pattern)
     if not matches:
       raise ValueError(f"--{flag}: no file matches {pattern!r}")
-    found.extend(matches)
-  if not found:
+    paths.extend(matches)
+
+  # An empty flag, or one of commas alone, has no pattern.
+  if not paths:
     raise ValueError(f"--{flag}: expected a file, a glob or a list of them")
-  return found
+  return paths
 
 
 def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
@@ -39,11 +42,13 @@ def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
 
 
 def _glob(pattern: str) -> list[str]:
+  """Returns the sorted files that match a pattern, without local folders."""
   if remote.is_remote(pattern):
     with remote.os_errors(pattern):
       # A killed process may have left temporary files of `atomic`.
       is_part = re.compile(r"\.[0-9a-f]{8}\.tmp").search
       return sorted(p for p in remote.gfile().glob(pattern) if not is_part(p))
+
   # A file may have a name that reads as a glob: `notes[1].txt`.
   matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)
   return sorted(match for match in matches if not os.path.isdir(match))
@@ -60,14 +65,26 @@ SPLITS = {
 def find_one(
   folder: str, names: Iterable[str], endings: Sequence[str]
 ) -> str | None:
-  """Returns the file of such a name and ending, maybe .gz or .xz; or None."""
+  """Finds the one file of a purpose in a folder, such as train.tsv.gz.
+
+  Args:
+    folder: the value of --data_dir.
+    names: what the file may be called, such as `SPLITS["train"]`.
+    endings: what may follow the name; .gz or .xz may follow the ending.
+
+  Returns:
+    The path; None if there is no such file.
+
+  Raises:
+    ValueError: there are two of them: which is meant?
+  """
   parts = itertools.product(names, endings, ("", ".gz", ".xz"))
-  paths = (os.path.join(folder, "".join(part)) for part in parts)
-  found = list(filter(files.exists, paths))
-  if len(found) > 1:
-    listing = " and ".join(map(os.path.basename, found))
+  candidates = (os.path.join(folder, "".join(part)) for part in parts)
+  paths = list(filter(files.exists, candidates))
+  if len(paths) > 1:
+    listing = " and ".join(map(os.path.basename, paths))
     raise ValueError(f"--data_dir={folder}: holds {listing}; keep one of them")
-  return found[0] if found else None
+  return paths[0] if paths else None
 
 
 def list_folder(path: str) -> list[str]:
@@ -81,19 +98,22 @@ def list_folder(path: str) -> list[str]:
 
 
 def describe_missing(folder: str, inside: str = "") -> str:
-  """Says what is in a folder that was to hold more, and which one may be meant.
+  """Says what a folder holds, where something was missed; suggests a name.
 
   Args:
     folder: the folder, or one that is not there.
-    inside: about the name of a folder in it that may be meant.
+    inside: the name that was missed in it. A similar one is suggested.
   """
   if remote.is_remote(folder):
     return "there" if files.exists(folder) else "no such folder"
+
   if not os.path.isdir(folder):
     parent, name = os.path.split(folder.rstrip("/"))
     return f"no such folder{_suggest(parent, name)}"
-  found = _list_visible(folder)
-  listing = ", ".join(found[:5] + ["..."] * (len(found) > 5)) or "nothing"
+
+  names = _list_visible(folder)
+  more = ["..."] if len(names) > 5 else []
+  listing = ", ".join(names[:5] + more) or "nothing"
   return f"it holds {listing}{_suggest(folder, inside)}"
 
 
@@ -105,18 +125,23 @@ def _list_visible(folder: str) -> list[str]:
 def _suggest(folder: str, name: str) -> str:
   """Asks whether a similar name in a folder is meant; "" without one."""
 
-  def simplify(name: str) -> str:  # In any case, with and without hyphens.
+  # Capitals, hyphens and underscores do not count.
+  def simplify(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
-  similar = {simplify(found): found for found in _list_visible(folder)}
-  for match in difflib.get_close_matches(simplify(name), similar, 1, 0.7):
-    return f"; did you mean {os.path.join(folder, similar[match])}?"
+  names = {simplify(name): name for name in _list_visible(folder)}
+  for match in difflib.get_close_matches(simplify(name), names, 1, 0.7):
+    return f"; did you mean {os.path.join(folder, names[match])}?"
   return ""
 
 
 def refuse_pipes(path: str) -> None:
-  """Raises a ValueError if a file or a folder's is a pipe, which may hang."""
-  paths = [path, *(glob.glob(f"{glob.escape(path)}/*"))]
-  for found in [] if remote.is_remote(path) else filter(os.path.exists, paths):
-    if stat.S_ISFIFO(os.stat(found).st_mode):
-      raise ValueError(f"{found}: a pipe; expected a file")
+  """Raises a ValueError if a path, or a file in a folder, is a pipe.
+
+  Opening a pipe that nobody writes to waits for ever.
+  """
+  if remote.is_remote(path):
+    return
+  for name in [path, *glob.glob(f"{glob.escape(path)}/*")]:
+    if os.path.exists(name) and stat.S_ISFIFO(os.stat(name).st_mode):
+      raise ValueError(f"{name}: a pipe; expected a file")

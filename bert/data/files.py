@@ -1,4 +1,6 @@
-"""What is in files: bytes, lines of UTF-8, JSON, whole or not at all.
+"""Reads and writes files: bytes, lines of UTF-8, JSON.
+
+What is written is complete or not there; see `atomic`.
 
 A path such as `gs://...` is opened by TensorFlow.
 """
@@ -39,7 +41,14 @@ def read_lines(
 
   Only "\n" ends a line: U+2028 or "\f" within one are text. Each "\r" is
   dropped, as by TensorFlow's GFile, with which the original reads, unless kept.
-  A ValueError names the line of what is not UTF-8.
+
+  Args:
+    path: of a plain file, .gz or .xz; "-" is the standard input.
+    keeps_returns: whether each "\r" stays; a cell of CSV may hold one.
+    opener: gives the file of a path; Beam has one of its own.
+
+  Raises:
+    ValueError: names the line that is not UTF-8.
   """
   for number, line in enumerate(read_raw_lines(path, opener), 1):
     try:
@@ -62,13 +71,17 @@ def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:
     yield from sys.stdin.buffer
     return
   with opener(path) as file:
+    # What is compressed is decompressed as it is read. The lines of
+    # TensorFlow's GFile lack "\r", so remote files are cut into lines here.
     lines: Iterable[bytes] = file
     if path.endswith(".gz"):
       lines = gzip.open(file)
     elif path.endswith(".xz"):
       lines = _join_lines(_decompress_xz(file))
-    elif remote.is_remote(path):  # The lines of TensorFlow's GFile lack "\r".
+    elif remote.is_remote(path):
       lines = _join_lines(iter(lambda: file.read(1 << 18), b""))
+
+    # Damage shows in the middle of reading only.
     try:
       yield from lines
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
@@ -76,12 +89,16 @@ def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:
 
 
 def _decompress_xz(file: BinaryIO) -> Iterator[bytes]:
-  """Decompresses all streams of a file; `lzma.open` ignores junk behind one."""
+  """Decompresses all streams of a file, a file being one or several.
+
+  `lzma.open` would do, but it ignores junk behind a stream.
+  """
   decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
   for packed in iter(lambda: file.read(1 << 12), b""):
     while packed:
+      # Behind a stream there may be padding, then the next stream.
       if decompressor.eof:
-        packed = packed.lstrip(b"\0")  # Padding between streams.
+        packed = packed.lstrip(b"\0")
         if not packed:
           break
         decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)
@@ -92,6 +109,9 @@ def _decompress_xz(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _join_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+  """Yields the lines of a file that comes in pieces of any length."""
+  # The parts of the line that is not complete yet. It may be as long as the
+  # file: it is joined once, at its end.
   parts = []
   for piece in pieces:
     *ends, rest = piece.split(b"\n")
@@ -99,6 +119,8 @@ def _join_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
       yield b"".join([*parts, end, b"\n"])
       parts = []
     parts.append(rest)
+
+  # The last line may have no "\n".
   if last := b"".join(parts):
     yield last
 
@@ -126,8 +148,9 @@ def exists(path: str) -> bool:
 
 def remove(path: str) -> None:
   """Removes a file if it is there; an OSError if it is a folder."""
+  remove_file = remote.remove if remote.is_remote(path) else os.remove
   with remote.os_errors(path), contextlib.suppress(FileNotFoundError):
-    (remote.remove if remote.is_remote(path) else os.remove)(path)
+    remove_file(path)
 
 
 @contextlib.contextmanager
@@ -175,12 +198,14 @@ def check_values(
 ) -> None:
   """Raises a ValueError if a value is not allowed; NaN never is.
 
-  By name, `allowed` lists what fits: a type, a range of integers, or the value
-  itself.
+  Args:
+    values: by name; a name that is missing has the value None.
+    allowed: by name, a list of what fits: a type, a range of integers, or the
+      value itself.
   """
   for name, choices in allowed.items():
     value = values.get(name)
-    is_nan = value != value
+    is_nan = value != value  # Only NaN differs from itself.
     if is_nan or not any(_fits(value, choice) for choice in choices):
       expected = " or ".join(map(_describe_choice, choices))
       raise ValueError(f"{name} is {value!r:.80}, expected {expected}")
@@ -190,7 +215,7 @@ def _fits(value: Any, choice: Any) -> bool:
   if isinstance(choice, range):
     return type(value) is int and value in choice
   if isinstance(choice, type):
-    return type(value) is choice  # A bool is no int.
+    return type(value) is choice  # For isinstance, True would be an int.
   return value == choice
 
 
@@ -215,14 +240,16 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], object]]:
   ends with success if that is closed, as by `| head`.
   """
   if not path:
+    # UTF-8 whatever the locale says.
     if isinstance(sys.stdout, io.TextIOWrapper):
-      sys.stdout.reconfigure(encoding="utf-8")  # Whatever the locale.
+      sys.stdout.reconfigure(encoding="utf-8")
     try:
       yield functools.partial(print, flush=True)
     except BrokenPipeError:
       progress.leave_closed_pipes()
       sys.exit(0)
     return
+
   with _open_new(path) as file:
     yield lambda line: file.write(f"{line}\n".encode())
 

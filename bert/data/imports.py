@@ -14,8 +14,9 @@ from typing import Any
 # users reach Python as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# oneDNN then lays out the weights of a product with a bias once, at the first
-# call, and takes those for all later ones. It reads this once.
+# With "1", oneDNN lays out the weights of a product with a bias at the first
+# call, and keeps them for all later ones: right only if they never change. It
+# reads the variable once.
 _PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 # What pip takes to install them, if not -r requirements/<package>.txt.
@@ -47,9 +48,12 @@ def find_extra(name: str, attribute: str) -> Any:
 def import_tensorflow(packs_weights: bool = False) -> None:
   """Imports TensorFlow and hides what its libraries write to standard error.
 
-  No environment variable hides all of these lines, of CUDA and the processor.
-  It is shown if the import fails; TF_CPP_MIN_LOG_LEVEL=0 always shows it. For
-  `packs_weights`, of a process that does not train, see the next function.
+  No environment variable hides all of these lines about CUDA and the processor.
+  They are shown if the import fails, and always with TF_CPP_MIN_LOG_LEVEL=0.
+
+  Args:
+    packs_weights: whether oneDNN may keep weights; only for a process that does
+      not train. See `weights_are_packed`.
   """
   if "tensorflow" not in sys.modules:
     os.environ[_PACKS_WEIGHTS] = str(int(packs_weights))
@@ -61,7 +65,7 @@ def import_tensorflow(packs_weights: bool = False) -> None:
     import tensorflow  # noqa: F401
 
 
-def packs_weights() -> bool:
+def weights_are_packed() -> bool:
   """Returns whether an operation may keep the first weights that it gets.
 
   Then each set of weights needs a tf.function of its own.
@@ -71,16 +75,20 @@ def packs_weights() -> bool:
 
 @contextlib.contextmanager
 def delayed_interrupts() -> Iterator[None]:
-  """Lets Ctrl-C raise at the end alone.
+  """Lets Ctrl-C raise KeyboardInterrupt only when the body has ended.
 
-  Within the import of an extension module it becomes an ImportError.
+  Within the import of an extension module it would become an ImportError, which
+  looks like a broken installation.
   """
+  # Python lets only the main thread set handlers; another handler than Python's
+  # own is somebody's who wants to know at once.
   interrupts: list[int] = []
   is_main = threading.current_thread() is threading.main_thread()
   handler = signal.getsignal(signal.SIGINT)
   if not is_main or handler is not signal.default_int_handler:
     yield
     return
+
   signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
   try:
     yield
@@ -93,10 +101,13 @@ def delayed_interrupts() -> Iterator[None]:
 @contextlib.contextmanager
 def _hidden_unless_it_fails() -> Iterator[None]:
   """Hides what is written to standard error; shows it at an error."""
+  # The lines are written in C++, to the descriptor 2: replacing sys.stderr would
+  # not catch them.
   with tempfile.TemporaryFile() as log:
     sys.stderr.flush()
-    stderr, has_failed = os.dup(2), True
+    stderr = os.dup(2)
     os.dup2(log.fileno(), 2)
+    has_failed = True
     try:
       yield
       has_failed = False
@@ -121,8 +132,8 @@ def load(package: str, use: str, install: str | None = None) -> Any:
   try:
     return importlib.import_module(package)
   except ImportError as error:
-    named = f"-r requirements/{package}.txt"
-    named = install or _REQUIREMENTS.get(package, named)
+    usual = f"-r requirements/{package}.txt"
+    install = install or _REQUIREMENTS.get(package, usual)
     raise ImportError(
-      f"{package} is needed for {use} ({error}): pip install {named}"
+      f"{package} is needed for {use} ({error}): pip install {install}"
     ) from None

@@ -13,18 +13,19 @@ _SHORTAGE = re.compile(
 
 
 def list_names(names: Iterable[str]) -> str:
-  """Joins names for an error message: the first ones, each on one line."""
+  """Joins names for an error message: the first 20, each cut to one line."""
   names = list(names)
   more = ", ..." if len(names) > _NAMES_SHOWN else ""
   return ", ".join(map(shorten, names[:_NAMES_SHOWN])) + more
 
 
 def shorten(text: str) -> str:
-  """Returns text for an error message: its beginning, on one line.
+  r"""Returns text for an error message: its beginning, on one line.
 
-  >>> shorten(" two\\r\\nlines")
+  >>> shorten(" two\r\nlines")
   'two lines'
   """
+  # A cell may be a book: only its beginning is looked at.
   text = " ".join(text[:160].split())
   return text if len(text) <= 40 else f"{text[:40]}..."
 
@@ -37,17 +38,26 @@ def describe_unlabelled(
 ) -> str:
   """Says where the first rows without a label are, and how many there are.
 
+  Args:
+    places: of such rows, as "path:line", at least the first `PLACES_SHOWN`.
+    count: of all such rows.
+    total: of all rows.
+    names: of a label, and of the rows.
+
   >>> describe_unlabelled(["a.tsv:3", "a.tsv:4"], count=2, total=9)
   'a.tsv:3, a.tsv:4: no label; 2 of 9 rows have none'
   """
-  shown = list(places[:PLACES_SHOWN])
-  more = ["..."] if count > len(shown) else []
-  listing, (label, rows) = ", ".join(shown + more), names
+  label, rows = names
+  first = list(places[:PLACES_SHOWN])
+  more = ["..."] if count > len(first) else []
+  listing = ", ".join(first + more)
   return f"{listing}: no {label}; {count:,} of {total:,} {rows} have none"
 
 
 def check_unicode(text: str, name: str) -> None:
   """Raises a ValueError that begins with a name if no file can hold a text."""
+  # JSON may write an emoji as two escapes. One of them alone is a character to
+  # Python, but UTF-8 has no bytes for it.
   try:
     text.encode()
   except UnicodeEncodeError as error:
@@ -65,7 +75,10 @@ def describe_encoding(error: UnicodeDecodeError) -> str:
   ... except UnicodeDecodeError as error: describe_encoding(error)
   "not UTF-8: b'un caf\\xe9'; convert it, of Latin-1 by iconv -f latin1 -t utf8"
   """
-  content, name, code = error.object, "Latin-1", "latin1"
+  # Nobody can tell from the bytes which encoding of 8 bits it is; Latin-1 is
+  # the likeliest. UTF-16 begins with a byte-order mark.
+  content = error.object
+  name, code = "Latin-1", "latin1"
   if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
     name, code = "UTF-16", "utf16"
   around = content[max(0, error.start - 20) : error.start + 20]
@@ -77,6 +90,9 @@ def describe_shortage(error: Exception) -> str | None:
   """Describes a lack of memory; None for other errors, as of a full disk."""
   if isinstance(error, MemoryError):
     return str(error)
+
+  # TensorFlow's error, by its name: this file does not import TensorFlow. The
+  # same error may be of a full disk.
   if type(error).__name__ != "ResourceExhaustedError":
     return None
   match = _SHORTAGE.search(getattr(error, "message", str(error)))

@@ -43,17 +43,32 @@ def make_records(
   compress: bool,
   arguments: list[str],
 ) -> tuple[pretraining_data.Statistics, int]:
-  """Makes records of text files; returns counts of the text and of records.
+  """Makes records of text files.
 
-  Each output receives a share of the records, as GZIP if `compress`; they
-  appear if all of it succeeds. `arguments` are Beam's flags: a ValueError names
-  one that Beam does not know. An OSError says which file cannot be read or
-  written, or that the pipeline failed.
+  Args:
+    make_block: makes the records of a block; is pickled for the workers.
+    inputs: the files of text, local or remote.
+    outputs: each receives a share of the records. They appear at the end, if
+      all of the work has succeeded.
+    compress: whether to write GZIP.
+    arguments: Beam's flags.
+
+  Returns:
+    The counts of the text, and of records.
+
+  Raises:
+    ValueError: names a flag that Beam does not know, or says what the text
+      lacks.
+    OSError: a file cannot be read or written, or the pipeline failed.
   """
+  # Flags and names are checked before Beam starts anything.
   options = _parse(arguments)
   outputs = list(map(_absolute, outputs))
   for folder in filter(os.path.isdir, outputs):
     raise OSError(f"{folder}: cannot write, it is a folder")
+
+  # Beam adds -00000-of-00002 to names. So it writes into a folder of its own,
+  # beside the first output, and the files are renamed at the end.
   types = filesystem.CompressionTypes
   with _working_folder(outputs[0]) as folder:
     prefix = f"{folder}/records"
@@ -62,6 +77,10 @@ def make_records(
       num_shards=len(outputs),
       compression_type=types.GZIP if compress else types.UNCOMPRESSED,
     )
+
+    # One worker cuts the text, because blocks follow each other in it.
+    # Reshuffle hands the blocks to all workers: without it Beam would fuse the
+    # steps, and the first worker would do everything.
     pipeline = beam.Pipeline(_make_runner(options), options)
     _ = (
       pipeline
@@ -72,6 +91,7 @@ def make_records(
       | "MakeRecords" >> beam.FlatMap(_make_records, make_block)
       | "WriteFiles" >> sink
     )
+
     outcome = _read_counters(_run(pipeline), make_block.settings)
     for number, output in enumerate(outputs):
       _replace(f"{prefix}-{number:05}-of-{len(outputs):05}", output)
@@ -99,14 +119,17 @@ def _cut_text(
 
 def _make_records(task, make_block) -> list[bytes]:
   """Makes the records of a block, and counts."""
-  made = make_block(task)
-  counts = {**made.statistics._asdict(), "records": len(made.records)}
+  # Records are all that a step passes on; counts take the way of Beam's own
+  # counters, which add up over workers.
+  block = make_block(task)
+  counts = {**block.statistics._asdict(), "records": len(block.records)}
   for name, count in counts.items():
     metric.Metrics.counter(_COUNTERS, name).inc(count)
-  return made.records
+  return block.records
 
 
 def _read_counters(result, settings) -> tuple[pretraining_data.Statistics, int]:
+  # A counter that was never increased is missing, or None.
   of_ours = metric.MetricsFilter().with_namespace(_COUNTERS)
   counters = result.metrics().query(of_ours)["counters"]
   counts = {c.key.metric.name: c.result or 0 for c in counters}
@@ -130,10 +153,12 @@ def _working_folder(path: str) -> Iterator[str]:
 
 
 def _replace(path: str, target: str) -> None:
-  """Renames a file, on HDFS to a name that must be free."""
+  """Renames a file, over an old one if there is one."""
   folder = os.path.dirname(target)
   if not filesystems.FileSystems.exists(folder):
     filesystems.FileSystems.mkdirs(folder)
+
+  # HDFS renames only to a name that is free; local files are replaced at once.
   if remote.is_remote(target) and filesystems.FileSystems.exists(target):
     filesystems.FileSystems.delete([target])
   filesystems.FileSystems.rename([path], [target])
@@ -141,6 +166,8 @@ def _replace(path: str, target: str) -> None:
 
 def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
   """Parses Beam's flags; behind "--" are those that only a job server knows."""
+  # Beam ignores a flag that it does not know, so a misspelt one would have no
+  # effect. All classes of options together know all flags.
   flags = list(itertools.takewhile("--".__ne__, arguments))
   parser = _Parser(allow_abbrev=False)
   for options in pipeline_options.PipelineOptions.__subclasses__():
@@ -163,11 +190,15 @@ class _Parser(pipeline_options._BeamArgumentParser):
 
 def _make_runner(options) -> runners.PipelineRunner | None:
   """Makes this machine's runner; returns None if a flag names another one."""
+  # A named runner works elsewhere, and its log says how the job is doing, and
+  # where.
   logger = logging.getLogger("apache_beam")
   if options.view_as(pipeline_options.StandardOptions).runner:
-    logger.setLevel(logging.INFO)  # How the job is doing, and where.
+    logger.setLevel(logging.INFO)
     return None
-  logger.setLevel(logging.CRITICAL)  # It logs its own errors.
+
+  # On this machine, errors reach us as exceptions; Beam would print them twice.
+  logger.setLevel(logging.CRITICAL)
   direct = options.view_as(pipeline_options.DirectOptions)
   workers = direct.direct_num_workers
   if workers != 1 and direct.direct_running_mode == "in_memory":
@@ -180,10 +211,12 @@ def _make_runner(options) -> runners.PipelineRunner | None:
 
 def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
   """Runs a pipeline to its end; an interrupted one is cancelled."""
+  # This machine's runner works within `run`, others after it.
   try:
     result = pipeline.run()
   except Exception as error:
     raise _as_plain_error(error) from error
+
   try:
     state = result.wait_until_finish()
   except KeyboardInterrupt:
@@ -196,11 +229,14 @@ def _run(pipeline: beam.Pipeline) -> runners.PipelineResult:
 
 def _as_plain_error(error: Exception) -> BaseException:
   """Returns the error of a step as it was raised there, in one line."""
+  # Beam adds the name of the step, which says nothing to users.
   message = re.sub(r" \[while running '[^']*'\]", "", str(error)).strip()
   if isinstance(error, ValueError | OSError):
     return type(error)(message)
+
   if message.startswith("KeyboardInterrupt"):
     return KeyboardInterrupt()
+
   # Other processes send a traceback, whose last line has the error.
   name, _, reason = message.rpartition("\n")[2].partition(": ")
   kind = getattr(builtins, name, None)

@@ -13,7 +13,8 @@ import re
 
 _LIST = pathlib.Path("/proc/cpuinfo")
 LIMIT = "ONEDNN_MAX_CPU_ISA"
-# Those that decide something here, by the names that Linux gives them.
+# The instruction sets that decide something here, by Linux's names, from the
+# oldest on.
 _NAMES = (
   "avx2",
   "avx_vnni",
@@ -23,7 +24,7 @@ _NAMES = (
   "amx_int8",
   "amx_bf16",
 )
-# How many of these, from the first, a value of the variable leaves.
+# How many of them, from the first, a value of the variable leaves.
 _LEFT = {
   "AVX2": 1,
   "AVX2_VNNI": 2,
@@ -35,6 +36,7 @@ _LEFT = {
 
 def instruction_sets() -> list[str]:
   """Returns the names of those instruction sets that the processor has."""
+  # A value that is not in the table leaves all of them.
   flags = _read("flags").split()
   left = _LEFT.get(os.environ.get(LIMIT, "").upper())
   return [name for name in _NAMES[:left] if name in flags]
@@ -60,14 +62,16 @@ def merges_gelu() -> bool:
 
 def saturates_int8() -> bool:
   """Returns whether sums of two products of 8 bits are cut off at 16 bits."""
-  found = instruction_sets()
-  return "avx2" in found and not any("vnni" in name for name in found)
+  # Without VNNI, AVX2 adds two products of bytes into 16 bits (vpmaddubsw).
+  names = instruction_sets()
+  return "avx2" in names and not any("vnni" in name for name in names)
 
 
 def _read(key) -> str:
   """Returns what Linux lists for the first core; "" if it lists nothing."""
+  # Linux lists each core; the first one stands for all.
   with contextlib.suppress(OSError):
     text = _LIST.read_text()
-    if found := re.search(rf"(?m)^{key}\s*: (.*)", text):
-      return found[1]
+    if match := re.search(rf"(?m)^{key}\s*: (.*)", text):
+      return match[1]
   return ""

@@ -39,7 +39,9 @@ def leave_closed_pipes() -> None:
   Ctrl-C ends `| tee`, too, before the program has saved its work.
   """
   for stream in (sys.stdout, sys.stderr):
-    with contextlib.suppress(OSError, ValueError):  # A stream without a file.
+    # In a notebook, say, a stream has no file.
+    with contextlib.suppress(OSError, ValueError):
+      # A pipe whose reader has ended is in the state of an error.
       poll = select.poll()
       poll.register(stream.fileno(), select.POLLOUT)
       if any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -52,12 +54,19 @@ class Progress:
   """Prints a line from time to time during long work.
 
   On a terminal it is one line with a bar, renewed several times a second, which
-  `clear` erases. Elsewhere there is a plain line every few seconds. A total of
-  0 units is unknown; those of `start`, done before, do not count for the speed.
+  `clear` erases. Elsewhere there is a plain line every few seconds.
   """
 
   def __init__(self, total: int, start: int = 0):
-    self.total, self._is_live = total, sys.stderr.isatty()
+    """Begins to measure the time.
+
+    Args:
+      total: all units of the work, such as updates. 0 if unknown; 1 if `done`
+        is to be a part of the work, 0 to 1.
+      start: units that were done before, which do not count for the speed.
+    """
+    self.total = total
+    self._is_live = sys.stderr.isatty()
     self._printed = time.monotonic()
     self.restart(start)
     # When the first batch was done, and how many units; None before it.
@@ -89,7 +98,10 @@ class Progress:
     return self._time_left(done, *self._warm)
 
   def _time_left(self, done: float, begin: float, behind: float) -> str:
-    elapsed, units, left = time.monotonic() - begin, done - behind, 0.0
+    """Returns the time left at the speed since `begin`, when `behind` was done."""
+    elapsed = time.monotonic() - begin
+    units = done - behind
+    left = 0.0
     if done < self.total:
       if units <= 0:
         return "?"
@@ -97,15 +109,24 @@ class Progress:
     return str(datetime.timedelta(seconds=round(left)))
 
   def print_part(self, doing: str, part: float | None) -> None:
-    """Says, if it is time, how long the work has taken and what is left."""
-    if self.is_due():
-      seconds = int(time.monotonic() - self._begin)
-      left = ""
-      if part:  # Nothing is compiled: the beginning is like the rest.
-        to_go = self._time_left(part, self._begin, self._begin_done)
-        left = f", {part:.0%}, {to_go} to go"
-      elapsed = datetime.timedelta(seconds=seconds)
-      self.print_line(f"{doing}, {elapsed} elapsed{left}", part or 0)
+    """Prints, if it is time, how long the work has taken and how long it will.
+
+    Args:
+      doing: what the program does, for the line.
+      part: how much of it is done, 0 to 1; None if unknown.
+    """
+    if not self.is_due():
+      return
+
+    # No model is compiled here, so the speed of the beginning holds for the
+    # rest, unlike in `eta`.
+    left = ""
+    if part:
+      to_go = self._time_left(part, self._begin, self._begin_done)
+      left = f", {part:.0%}, {to_go} to go"
+    seconds = int(time.monotonic() - self._begin)
+    elapsed = datetime.timedelta(seconds=seconds)
+    self.print_line(f"{doing}, {elapsed} elapsed{left}", part or 0)
 
   def print_line(self, text: str, done: float | None = None) -> None:
     """Prints to standard error, if it is read, and starts to wait again.
@@ -124,10 +145,13 @@ class Progress:
     if done is None or not self._is_live:
       note(text)
       return
+
     if self.total:
       filled = round(_BAR * min(1.0, done / self.total))
       text = f"[{'#' * filled:-<{_BAR}}] {text}"
-    # A longer line would wrap, and could not be erased.
+
+    # A longer line would wrap, and could not be erased. The escape sequence
+    # erases what the line before has left.
     width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)
     print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
     _is_shown = True

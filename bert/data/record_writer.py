@@ -1,7 +1,8 @@
-"""Encodes tf.train.Examples and frames them as TFRecords, without TensorFlow.
+"""Encodes tf.train.Examples; frames and unframes TFRecords, without TensorFlow.
 
-Building protocol buffers object by object takes most of the time of a record.
-The bytes are those of protobuf's wire format, so every reader reads them.
+Building protocol buffers object by object takes most of the time of a record,
+so their bytes are joined here. They are protobuf's wire format
+(https://protobuf.dev/programming-guides/encoding/), which every reader reads.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ def encode_integer(value: int) -> bytes:
   """
   if not -(1 << 63) <= value < 1 << 63:
     raise ValueError(f"{value} does not fit into 64 bits")
+
+  # A negative number is its two's complement of 64 bits. All bytes but the last
+  # have their highest bit set.
   value &= (1 << 64) - 1
   groups = []
   while value > 127:
@@ -52,6 +56,7 @@ def padded_feature(values: Sequence[int], size: int) -> bytes:
 
 
 def _pad(values: Sequence[int], size: int) -> bytes:
+  # A zero byte is the number 0: these bytes are zeros behind the values.
   return b"".join(map(encode_id, values)) + bytes(size - len(values))
 
 
@@ -62,7 +67,11 @@ def float_feature(values: Sequence[float]) -> bytes:
 
 
 def encode_example(features: Mapping[str, bytes]) -> bytes:
-  """Encodes a tf.train.Example, its features in the order of their names."""
+  """Encodes a tf.train.Example, its features in the order of their names.
+
+  Protobuf leaves the order of a map open; sorted, equal features give equal
+  records.
+  """
   entries = [
     _entry_header(name, len(feature)) + feature
     for name, feature in sorted(features.items())
@@ -75,14 +84,23 @@ def encode_inputs(
   ids: Sequence[Sequence[int]],
   segments: Sequence[Sequence[int]],
   size: int,
-  **others: bytes,
+  **features: bytes,
 ) -> bytes:
-  """Encodes inputs of a model, rows padded with zeros, and other features."""
-  inputs = {"input_ids": ids, "segment_ids": segments}
-  inputs["input_mask"] = [[1] * len(row) for row in ids]
+  """Encodes inputs of a model, padded with zeros, and other features.
+
+  Args:
+    ids: rows of token ids: one, or several for choices. Their masks are made
+      here.
+    segments: rows of segment ids. A row that is shorter than its ids has zeros
+      behind it, so `[[]]` is a row of zeros.
+    size: the length of each row with its padding (--max_seq_length).
+    **features: encoded features that the example holds, too, by name.
+  """
+  masks = [[1] * len(row) for row in ids]
+  inputs = {"input_ids": ids, "segment_ids": segments, "input_mask": masks}
   for name, rows in inputs.items():
-    others[name] = packed_feature(b"".join(_pad(row, size) for row in rows))
-  return encode_example(others)
+    features[name] = packed_feature(b"".join(_pad(row, size) for row in rows))
+  return encode_example(features)
 
 
 def frame_record(record: bytes) -> bytes:
@@ -93,6 +111,7 @@ def frame_record(record: bytes) -> bytes:
 
 def unframe_record(frame: bytes) -> bytes:
   """Returns the record of a frame; a ValueError if it is damaged or cut."""
+  # In front stand the length and its checksum, behind the record its checksum.
   record = frame[12:-4]
   if frame_record(record) != frame:
     raise ValueError("the record is damaged or cut short")
@@ -130,7 +149,13 @@ def _length_header(tag: bytes, length: int) -> bytes:
 
 @functools.lru_cache(1 << 12)
 def _feature_header(kind: int, length: int) -> bytes:
-  """Returns the bytes before packed numbers: of Feature, list and numbers."""
+  """Returns the bytes before packed numbers: of Feature, list and numbers.
+
+  Args:
+    kind: the field of a Feature: 2 for floats, 3 for integers.
+    length: of the packed numbers, in bytes.
+  """
+  # An empty list has no field for its numbers.
   values = _length_header(b"\x0a", length) if length else b""
   return _length_header(bytes([kind << 3 | 2]), len(values) + length) + values
 
@@ -153,7 +178,9 @@ def frame_header(length: int) -> bytes:
 
 def masked_crc(data: bytes) -> int:
   """Returns the checksum of TFRecords and LevelDB: a CRC-32C, masked."""
-  import google_crc32c  # Here, for predict.py does without.
+  import google_crc32c  # Here, because predict.py does without it.
 
+  # A checksum of bytes that hold checksums would be weak, so LevelDB rotates
+  # and shifts it.
   crc = google_crc32c.value(data)
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""What TensorFlow does for programs without it: `gs://...`, and its errors.
+"""Remote paths such as `gs://...`: TensorFlow opens them, and names errors.
 
 It is imported inside the functions that meet a remote path: importing it takes
 seconds and hundreds of megabytes.
@@ -48,6 +48,7 @@ def os_errors(path: str) -> Iterator[None]:
     return
   import tensorflow as tf  # Slow; only remote paths need it.
 
+  # Programs end with one line at an OSError, and know no error of TensorFlow.
   try:
     yield
   except tf.errors.OpError as error:
@@ -63,10 +64,13 @@ def local_copy(path: str, *beside: str) -> str:
   """
   if not is_remote(path):
     return path
+
+  # Size and time are part of the cache's key: a file that has changed is copied
+  # again.
   paths = (path, *beside)
   with os_errors(path):
-    found = [gfile().stat(file) for file in paths]
-    return _copy(paths, tuple((x.length, x.mtime_nsec) for x in found))
+    states = [gfile().stat(file) for file in paths]
+    return _copy(paths, tuple((x.length, x.mtime_nsec) for x in states))
 
 
 # The folder of all copies, which is deleted when the process ends.
@@ -76,6 +80,7 @@ _copies = functools.cache(tempfile.TemporaryDirectory)
 @functools.cache
 def _copy(paths: tuple[str, ...], versions: tuple) -> str:
   """Copies files into a folder of their own; returns the path of the first."""
+  # Two remote folders may hold files of one name, such as model.safetensors.
   folder = tempfile.mkdtemp(dir=_copies().name)
   copies = [os.path.join(folder, os.path.basename(path)) for path in paths]
   for path, copy in zip(paths, copies, strict=True):
@@ -94,6 +99,8 @@ def written_locally(folder: str) -> Iterator[str]:
     return
   with tempfile.TemporaryDirectory() as local, os_errors(folder):
     yield local
+
+    # The body has succeeded, or this would not be reached.
     for parent, _, names in os.walk(local):
       target = os.path.normpath(os.path.relpath(parent, local))
       target = folder if target == "." else f"{folder}/{target}"

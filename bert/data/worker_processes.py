@@ -33,23 +33,35 @@ def map_in_order(
 ) -> Iterator[Any]:
   """Yields the results of the tasks, which are read as needed, in their order.
 
-  `make_function` is pickled and called once in each process, of which there are
-  no more than tasks or cores; num_processes=1 is this process. If one dies, an
-  OSError names the flags that save memory.
+  Args:
+    make_function: is pickled and called once in each process; returns what maps
+      a task to its result.
+    tasks: are pickled, one by one, not far ahead of the results.
+    num_processes: there are no more processes than tasks or cores; 1 is this
+      process.
+    memory_flags: the flags that save memory, for the error.
+
+  Raises:
+    OSError: a process died.
   """
   num_processes = min(num_processes, loky.cpu_count())
   if num_processes == 1:
     yield from map(make_function(), tasks)
     return
+
+  # The pool starts all of its processes at once: no more than it needs.
   tasks = iter(tasks)
-  first = list(itertools.islice(tasks, num_processes))
-  if not first:
+  first_tasks = list(itertools.islice(tasks, num_processes))
+  if not first_tasks:
     return
-  # The pool starts all of its processes at once.
-  num_processes, tasks = len(first), itertools.chain(first, tasks)
+  num_processes = len(first_tasks)
+  tasks = itertools.chain(first_tasks, tasks)
   pool = loky.ProcessPoolExecutor(
     num_processes, initializer=_start, initargs=(make_function, os.getpid())
   )
+
+  # The oldest result is waited for, also if later ones are there: this keeps
+  # the order, and bounds how many results are in memory.
   pending: collections.deque[loky.Future] = collections.deque()
   try:
     for task in tasks:
@@ -64,6 +76,7 @@ def map_in_order(
       f"a worker process died, probably out of memory: lower {memory_flags}"
     ) from None
   finally:
+    # The caller may stop early, by an error or Ctrl-C.
     pool.shutdown(kill_workers=True)
 
 
@@ -73,7 +86,9 @@ def _blocked_interrupt() -> Iterator[None]:
 
   One whose parent ends while it is started would print a traceback.
   """
-  resource_tracker.ensure_running()  # Starting it would end the delay.
+  # The first process also starts this helper of multiprocessing, which would
+  # end the delay: so it is started before.
+  resource_tracker.ensure_running()
   mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
   try:
     yield
@@ -82,8 +97,11 @@ def _blocked_interrupt() -> Iterator[None]:
 
 
 def _start(make_function, parent) -> None:
+  """Prepares a worker process."""
+  # The function is made at the first task, once: an error in making it is then
+  # the error of a task, which reaches the caller.
   global _get_function
-  _get_function = functools.cache(make_function)  # Made at the first task.
+  _get_function = functools.cache(make_function)
   threading.Thread(
     target=_exit_after_parent, args=(parent,), daemon=True
   ).start()

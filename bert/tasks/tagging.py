@@ -388,7 +388,7 @@ def make_features(
 def _make_row(words, label_ids, window) -> Iterator[tuple[int, int, int]]:
   """Yields the id of each token of a window, its label and its mask."""
   for place in range(window.start, window.end):
-    is_labelled = window.first <= place < window.last
+    is_labelled = window.own_start <= place < window.own_end
     first, *rest = words[place]
     yield first, label_ids[place] if is_labelled else 0, int(is_labelled)
     yield from ((token, 0, 0) for token in rest)
