@@ -29,7 +29,8 @@ _SMALL_FILES = [
   label_files.LABEL_THRESHOLDS,
   label_files.ANSWER_THRESHOLD,
 ]
-# A repository is fetched with the first of these kinds that it has.
+# A repository may hold its weights in several formats. Only the first of these
+# that it has is fetched.
 _WEIGHTS = (
   ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
   # Google's. A star also stands for a slash, as in best/model.ckpt-9.index.
@@ -59,14 +60,17 @@ def find(path: str, flag: str = "") -> str:
   match = _NAME.fullmatch(path)
   if not match or files.exists(path) or files.exists(f"{path}.index"):
     return path
-  imports.load("huggingface_hub", f"{path}, which is no folder here")
-  import httpx2  # The client's own client; slow.
 
-  # absl would show what it logs.
+  imports.load("huggingface_hub", f"{path}, which is no folder here")
+  # huggingface_hub asks servers by this package. Importing it takes long.
+  import httpx2
+
+  # It logs each request, which absl would show.
   logging.getLogger("httpx2").setLevel(logging.WARNING)
   try:
     return _fetch(*match.groups())
-  # The client asserts that an answer names the commit of a revision.
+  # A server that is no Hub fails an assertion of the client: its answer does
+  # not name the commit of the revision.
   except (OSError, httpx2.HTTPError, ValueError, AssertionError) as error:
     fault = _describe(error, path, match[1])
     raise ValueError(f"{flag}{path}: {fault}") from None
@@ -77,11 +81,14 @@ def _fetch(repository: str, revision: str | None) -> str:
   import huggingface_hub
   from huggingface_hub import utils
 
-  # Nothing is shown of what is in the cache, and nothing in log files.
+  # The bar waits a second, so that files in the cache show none; and log files
+  # get none (`disable=None`).
   bar: Any = functools.partial(utils.tqdm, delay=1, disable=None)
   fetch = functools.partial(
     huggingface_hub.snapshot_download, repository, tqdm_class=bar
   )
+
+  # The small files come first: the config may say that it is no BERT.
   folder = fetch(revision=revision, allow_patterns=_SMALL_FILES)
   _check_hashes(folder, _SMALL_FILES)
   config = files.read_json_if_any(os.path.join(folder, "config.json"))
@@ -91,8 +98,10 @@ def _fetch(repository: str, revision: str | None) -> str:
       f"model_type is {model_type!r:.80}: not a BERT, but a model for "
       "transformers.AutoModel.from_pretrained"
     )
+
+  # By the commit that was found, not by the revision, which may move meanwhile.
+  commit = os.path.basename(folder)
   for names in _WEIGHTS:
-    commit = os.path.basename(folder)
     fetch(revision=commit, allow_patterns=[*_SMALL_FILES, *names])
     if _check_hashes(folder, names):
       return folder
@@ -112,20 +121,21 @@ def _check_hashes(folder: str, patterns: Sequence[str]) -> bool:
     for name in names
   ]
   # The client matches with this function, too: a star differs from a glob's.
-  found = list(utils.filter_repo_objects(paths, allow_patterns=list(patterns)))
-  for name in found:
+  names = list(utils.filter_repo_objects(paths, allow_patterns=list(patterns)))
+  for name in names:
     _check_hash(folder, name)
-  return bool(found)
+  return bool(names)
 
 
 def _check_hash(folder: str, name: str) -> None:
-  """Removes a file if it does not have the hash that names it in the cache.
+  """Removes a file if it has another hash than its name in the cache says.
 
-  git LFS names it by its SHA-256, git by the SHA-1 of a header and the file. A
-  file `checked/<hash>` says of what size and time it was when it was compared,
-  so that each is compared once, and one that a killed process fetched is, too.
-  In a cache that cannot be written all are compared each time; in one without
-  links, files have no hashes to compare.
+  In the cache, a name such as model.safetensors is a link to a file whose name
+  is its hash: of git LFS the SHA-256, of git the SHA-1 of a header and the file.
+  In a cache without links there is nothing to compare.
+
+  Each file is compared once: `checked/<hash>` records the size and the time that
+  it had then. If the cache cannot be written, it is compared each time.
   """
   path = os.path.join(folder, name)
   if not os.path.islink(path):
@@ -134,21 +144,25 @@ def _check_hash(folder: str, name: str) -> None:
     os.path.join(os.path.dirname(path), os.readlink(path))
   )
   blobs, expected = os.path.split(blob)
-  size, time = os.stat(blob).st_size, os.stat(blob).st_mtime_ns
+  size = os.stat(blob).st_size
   if re.fullmatch("[0-9a-f]{64}", expected):
     digest = hashlib.sha256()
   elif re.fullmatch("[0-9a-f]{40}", expected):
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
   else:
     return
+
+  # A record of another size or time is of an older file.
   record = os.path.join(os.path.dirname(blobs), "checked", expected)
-  state = f"{size} {time}"
+  state = f"{size} {os.stat(blob).st_mtime_ns}"
   if files.exists(record) and [*files.read_lines(record)] == [state]:
     return
   if files.hash_file(blob, digest) == expected:
     with contextlib.suppress(OSError):
       files.write_text(record, state)
     return
+
+  # Else the client would take the damaged file from the cache again.
   remains = "removed"
   try:
     for damaged in {path, blob, os.path.realpath(blob)}:
@@ -165,12 +179,16 @@ def _describe(error: Exception, path: str, repository: str) -> str:
   """Says in a line why a model cannot be fetched, and the cure."""
   from huggingface_hub import constants, errors
 
+  # A gated model is a special case of one that is not found.
   page = f"{constants.ENDPOINT}/{repository}"
   if isinstance(error, errors.GatedRepoError):
     return f"gated: accept its terms at {page}, then `hf auth login`"
   if isinstance(error, errors.RepositoryNotFoundError):
     local = file_search.describe_missing(path)
     return f"{local}; nor is {page} there, or only after `hf auth login`"
+
+  # The server cannot be reached, or answers with an error, and the cache does
+  # not hold all of the model.
   if isinstance(error, errors.LocalEntryNotFoundError):
     response = getattr(error.__cause__, "response", None)
     state = "cannot be reached"

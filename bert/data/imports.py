@@ -101,8 +101,8 @@ def delayed_interrupts() -> Iterator[None]:
 @contextlib.contextmanager
 def _hidden_unless_it_fails() -> Iterator[None]:
   """Hides what is written to standard error; shows it at an error."""
-  # The lines are written in C++, to the descriptor 2: replacing sys.stderr would
-  # not catch them.
+  # The lines come from C++ and go to the descriptor 2: replacing sys.stderr
+  # would not catch them.
   with tempfile.TemporaryFile() as log:
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -18,6 +18,8 @@ ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
 
 def write(path: str, labels: Sequence[str]) -> None:
   """Writes labels, one a line; a ValueError if `read` would not return them."""
+  # `read` strips lines and drops a byte-order mark: a label with either would
+  # come back as another one.
   written = set()
   for label in labels:
     is_line = label and label == label.strip() and not set(label) & set("\r\n")
@@ -41,6 +43,7 @@ def read(path: str) -> list[str]:
       place = f"{path}:{number}: the label {label[:99]!r}"
       raise ValueError(f"{place} is on line {lines[label]} too")
     lines[label] = number
+
   if not lines:
     raise ValueError(f"{path}: holds no label; expected one a line")
   return list(lines)
@@ -56,7 +59,13 @@ class Tuned(NamedTuple):
 def write_thresholds(
   path: str, weights: str, values: Mapping[str, float]
 ) -> None:
-  """Writes thresholds, tuned for the weights of this checksum."""
+  """Writes thresholds and the weights that they were tuned for.
+
+  Args:
+    path: of the new file.
+    weights: a checksum of the weights.
+    values: the threshold of each name, such as a label.
+  """
   files.write_json(path, {"weights": weights, "thresholds": values})
   print(f"wrote {path}")
 
@@ -69,21 +78,34 @@ def read_thresholds(
 ) -> Tuned | None:
   """Reads the first file that was tuned for the weights; None without one.
 
-  A line on standard error says which other file is not used. A ValueError names
-  one that does not hold a number for each name.
+  A line on standard error names each file that is not used.
+
+  Args:
+    folders: where to look, the best one first. The same folder may come twice.
+    file_name: `LABEL_THRESHOLDS` or `ANSWER_THRESHOLD`.
+    names: whose thresholds are needed, in this order.
+    identify_weights: computes the checksum of the weights. It is called only if
+      there is a file, since it reads all weights.
+
+  Raises:
+    ValueError: a file does not hold a number for each name.
   """
   paths = [os.path.join(folder, file_name) for folder in dict.fromkeys(folders)]
   for path in filter(files.exists, paths):
     content = files.read_json(path)
-    found = content.get("thresholds")
-    found = found if isinstance(found, dict) else {}
-    values: list[Any] = [found.get(name) for name in names]
+    thresholds = content.get("thresholds")
+    if not isinstance(thresholds, dict):
+      thresholds = {}
+
     # A bool is no number, and nothing exceeds NaN.
+    values: list[Any] = [thresholds.get(name) for name in names]
     if not all(type(v) in (int, float) and not math.isnan(v) for v in values):
       raise ValueError(
         f"{path}: expected thresholds with a number for each of "
         f"{', '.join(names)}; delete it and evaluate again"
       )
+
+    # A training that went on since then has changed the weights.
     if content.get("weights") == identify_weights():
       return Tuned(path, values)
     progress.note(f"note: {path} was tuned for other weights and is not used")
@@ -101,34 +123,43 @@ def choose(
 ) -> tuple[str, ...]:
   """Returns the labels of a run, in the order of the outputs of its model.
 
-  They are those of an earlier run at `path`, else those given, in the order of
-  the head that training starts from, else that head's. A ValueError says that
-  none is known, or that they differ.
+  The labels of an earlier run at `path` count most, because its weights have
+  learned this order. Else `labels` count, put into the order of `head` if there
+  is one, and without them `head` itself.
 
   Args:
     path: the file of labels in the output folder.
-    labels: those given, or found in the data; may be empty.
-    origin: where they come from, for messages.
-    head: the labels of the weights that training starts from.
-    is_ordered: whether the user gave this order; another is then an error.
-    flag: one that gives labels, for messages.
+    labels: given by the user, or found in the data; may be empty.
+    origin: where `labels` come from, for messages.
+    head: the labels of the weights that training starts from; empty if they
+      have no head.
+    is_ordered: the user gave `labels` in this order: the same labels in another
+      order are an error.
+    flag: a flag that gives labels, for messages.
+
+  Raises:
+    ValueError: no labels are known, or they differ.
   """
   arrange = tuple if is_ordered else sorted
   if files.exists(path):
-    known = read(path)
-    if labels and arrange(labels) != arrange(known):
+    earlier = read(path)
+    if labels and arrange(labels) != arrange(earlier):
       raise ValueError(
-        f"{path} has the labels {messages.list_names(known)}; {origin} are "
+        f"{path} has the labels {messages.list_names(earlier)}; {origin} are "
         f"{messages.list_names(labels)}: use another --output_dir"
       )
-    return tuple(known)
-  labels, head = tuple(labels or head), tuple(head)
+    return tuple(earlier)
+
+  labels = tuple(labels or head)
+  head = tuple(head)
   if not labels:
     raise ValueError(
       f"no {path} and no training file: the labels are unknown; pass "
       f"{flag and f'{flag}, or '}the --output_dir of a training, or "
       "--init_checkpoint with one"
     )
+
+  # The outputs of a head keep their labels: only the order may have to change.
   if not head or labels == head:
     return labels
   if arrange(labels) != arrange(head):

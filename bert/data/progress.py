@@ -98,7 +98,7 @@ class Progress:
     return self._time_left(done, *self._warm)
 
   def _time_left(self, done: float, begin: float, behind: float) -> str:
-    """Returns the time left at the speed since `begin`, when `behind` was done."""
+    """Returns the time left, at the speed since `begin` (`behind` was done)."""
     elapsed = time.monotonic() - begin
     units = done - behind
     left = 0.0

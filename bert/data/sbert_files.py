@@ -13,16 +13,19 @@ MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
 _TOKENIZER = "tokenizer_config.json"
 _TRANSFORMER = "sentence_bert_config.json"
-# The first of them that holds anything counts.
+# The settings of the encoder stand in one file, whose name depends on the age
+# and the kind of the model. The first of them that holds anything counts.
 _ENCODERS = "roberta distilbert camembert albert xlm-roberta xlnet"
 _TRANSFORMERS = (
   _TRANSFORMER,
   *(f"sentence_{name}_config.json" for name in _ENCODERS.split()),
 )
 _KNOWN_MODULES = "Transformer, Pooling", "Transformer, Pooling, Normalize"
-_ANYTHING = (object,)  # Changes no vector.
+_ANYTHING = (object,)  # For a key that changes no vector.
+# The poolings that we have.
 _POOLING_MODES = ("cls", "mean", "max")
-# In the order in which the library would join their vectors.
+# The library's older keys, each true or false, and our names of them. The
+# library joins the vectors of several poolings, in this order.
 _POOLING_FLAGS = {
   "pooling_mode_cls_token": "cls",
   "pooling_mode_max_tokens": "max",
@@ -84,13 +87,19 @@ _TRANSFORMER_KEYS = {
 def read(folder: str, reads_modules: bool = True) -> dict[str, Any]:
   """Returns what the files state; {} without modules.json.
 
-  These are flags of extract_features.py and `text_prompts.PREPARATION`; without
-  `reads_modules`, only those that do not depend on the pooling.
+  Args:
+    folder: of a model of sentence-transformers.
+    reads_modules: False if the user has chosen the pooling: what modules.json
+      says of it need not be known then.
+
+  Returns:
+    Flags of extract_features.py and the settings `text_prompts.PREPARATION`.
   """
   path = os.path.join(folder, MODULES)
   if not files.exists(path):
     return {}
-  flags, includes_prompt = {}, True
+  flags = {}
+  includes_prompt = True
   if reads_modules:
     flags, includes_prompt = _read_modules(folder, path)
   flags |= _read_transformer(folder)
@@ -100,7 +109,9 @@ def read(folder: str, reads_modules: bool = True) -> dict[str, Any]:
 
 def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
   """Returns the flags of the modules, and whether prompts are pooled, too."""
-  names, paths = [], []
+  # A module is a class and a folder with its settings.
+  names = []
+  paths = []
   for number, module in enumerate(files.read_json(path, list)):
     place = f"{path}: module {number}"
     if not isinstance(module, dict):
@@ -110,10 +121,12 @@ def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
     is_theirs = package.split(".")[0] == "sentence_transformers"
     names.append(name if is_theirs else module["type"])
     paths.append(_check_path(place, module["path"]))
-  made = ", ".join(names)
-  if made not in _KNOWN_MODULES:
+
+  # Other modules, such as Dense, would have weights of their own.
+  modules = ", ".join(names)
+  if modules not in _KNOWN_MODULES:
     raise ValueError(
-      f"{path}: makes vectors with {made}; expected "
+      f"{path}: makes vectors with {modules}; expected "
       f"{' or '.join(_KNOWN_MODULES)}: pass --pooling instead"
     )
   if paths[0]:
@@ -121,22 +134,26 @@ def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
       f"{path}: the Transformer is in {paths[0]!r:.80}, expected it beside "
       f"{MODULES}: pass that folder as --model, with --pooling"
     )
-  found = [os.path.join(folder, name, "config.json") for name in paths]
-  for normalize_path in found[2:]:
-    settings = files.read_json_if_any(normalize_path)
-    _check(normalize_path, settings, _NORMALIZE_KEYS)
-  settings = files.read_json(found[1])
-  _check(found[1], settings, _POOLING_KEYS)
+
+  # The modules in their order: Transformer, Pooling, perhaps Normalize.
+  configs = [os.path.join(folder, name, "config.json") for name in paths]
+  normalizes = len(configs) > 2
+  if normalizes:
+    settings = files.read_json_if_any(configs[2])
+    _check(configs[2], settings, _NORMALIZE_KEYS)
+  settings = files.read_json(configs[1])
+  _check(configs[1], settings, _POOLING_KEYS)
   flags = {
     "layers": ("-1",),
-    "pooling": _find_pooling(found[1], settings),
-    "normalize": len(names) > 2,
+    "pooling": _find_pooling(configs[1], settings),
+    "normalize": normalizes,
   }
   return flags, settings.get("include_prompt", True)
 
 
 def _check_path(place: str, path: str) -> str:
   """Returns the path of a module; a ValueError if it is not in the folder."""
+  # A file of a stranger's model must not make us read elsewhere.
   parts = path.replace("\\", "/").split("/")
   if os.path.isabs(path) or ".." in parts or ":" in path:
     raise ValueError(f"{place}: path is {path!r:.80}: not in this folder")
@@ -163,12 +180,15 @@ def _find_pooling(path: str, settings: dict[str, Any]) -> str:
 
 def _read_transformer(folder: str) -> dict[str, Any]:
   """Returns the longest input, and whether text is lower-cased before all."""
-  path, settings = "", {}
+  path = ""
+  settings = {}
   for name in _TRANSFORMERS:
     if not settings:
       path = os.path.join(folder, name)
       settings = files.read_json_if_any(path)
   _check(path, settings, _TRANSFORMER_KEYS)
+
+  # sentence-transformers 6 leaves the length to tokenizer_config.json.
   length = settings.get("max_seq_length")
   if length is None:
     length = _find_length(folder)
@@ -178,10 +198,12 @@ def _read_transformer(folder: str) -> dict[str, Any]:
 
 def _find_length(folder: str) -> int:
   """Returns the tokenizer's longest input, at most the model's positions."""
-  most = 512  # BERT's.
+  # BERT has 512 positions if neither config says so: Hugging Face's or Google's.
+  most = 512
   for name in ("config.json", "bert_config.json"):
     config = files.read_json_if_any(os.path.join(folder, name))
     most = config.get("max_position_embeddings", most)
+
   path = os.path.join(folder, _TOKENIZER)
   # transformers writes 1e30 for a tokenizer without a limit.
   length = files.read_json_if_any(path).get("model_max_length")
@@ -197,14 +219,16 @@ def _read_prompts(path: str, includes_prompt: bool) -> dict[str, Any]:
   """Returns the texts that may precede those to encode, by their names."""
   settings = files.read_json_if_any(path)
   _check(path, settings, _MODEL_KEYS)
+  # A null is a prompt that nobody has set.
   stated = settings.get("prompts", {})
-  # A null is one that nobody has set.
   prompts = {name: "" if p is None else p for name, p in stated.items()}
   for name, prompt in prompts.items():
     if not isinstance(prompt, str):
       raise ValueError(
         f"{path}: the prompt {name!r:.80} is {prompt!r:.80}; expected a text"
       )
+
+  # The default must be one of them.
   default = settings.get("default_prompt_name")
   text_prompts.find_prompt(prompts, default, f"{path}: default_prompt_name")
   if any(prompts.values()) and not includes_prompt:
@@ -216,9 +240,12 @@ def _read_prompts(path: str, includes_prompt: bool) -> dict[str, Any]:
 
 
 def _check(path: str, values: dict[str, Any], allowed: dict[str, Any]) -> None:
-  """Raises a ValueError that names a key that is unknown, or has such a value.
+  """Raises a ValueError that names a key that is unknown, or its value.
 
-  `allowed` has the values of each key.
+  Args:
+    path: the file, or the place in it, for the message.
+    values: what it holds, by key.
+    allowed: the values that each key may have, as for `files.check_values`.
   """
   for name, value in values.items():
     if name not in allowed:
@@ -240,6 +267,8 @@ def copy(source: str, folder: str) -> list[str]:
   flags = read(source)
   if not flags:
     return []
+
+  # Their files as they are: `read` has accepted each key.
   modules = files.read_json(os.path.join(source, MODULES), list)
   names = [os.path.join(m["path"], "config.json") for m in modules[1:]]
   names = [MODULES, _MODEL, *names]
@@ -247,6 +276,7 @@ def copy(source: str, folder: str) -> list[str]:
   for name in names:
     with files.open_bytes(os.path.join(source, name)) as file:
       files.write_bytes(os.path.join(folder, name), file.read())
+
   stated = {"max_seq_length": flags["max_seq_length"]}
   stated["do_lower_case"] = flags["lower_case"]
   files.write_json(os.path.join(folder, _TRANSFORMER), stated)
@@ -256,8 +286,18 @@ def copy(source: str, folder: str) -> list[str]:
 def write(
   folder: str, size: int, pooling: str, normalize: bool, max_seq_length: int
 ) -> None:
-  """Writes the files by which sentence-transformers makes vectors of `size`."""
-  names = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+  """Writes the files by which sentence-transformers makes our vectors.
+
+  Args:
+    folder: where the model is written to.
+    size: numbers of a vector.
+    pooling: cls, mean or max.
+    normalize: whether vectors get the length 1.
+    max_seq_length: the longest input, in tokens with [CLS] and [SEP].
+  """
+  names = ["Transformer", "Pooling"]
+  if normalize:
+    names.append("Normalize")
   modules = [
     {
       "idx": number,

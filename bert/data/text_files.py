@@ -38,8 +38,8 @@ def read(
 def known_size(paths: Sequence[str]) -> int | None:
   """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
   # `isfile` is False for pipes and for remote paths.
-  known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
-  return sum(map(os.path.getsize, paths)) if all(known) else None
+  is_known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
+  return sum(map(os.path.getsize, paths)) if all(is_known) else None
 
 
 class Text:
@@ -50,13 +50,22 @@ class Text:
     paths: list[str],
     read: Callable[[str], Iterator[str]] = files.read_lines,
   ):
-    self._paths, self._read, self._bytes = paths, read, 0
+    """Opens nothing yet.
+
+    Args:
+      paths: of the files, in order.
+      read: yields the lines of a file.
+    """
+    self._paths = paths
+    self._read = read
+    self._bytes = 0
     self._total_bytes = known_size(paths)
 
   def lines(self) -> Iterator[str]:
     """Yields the lines of all files in turn."""
     for path in self._paths:
       for line in self._read(path):
+        # About: of a table, only the column that is read counts.
         self._bytes += len(line.encode("utf-8")) + 1
         yield line
 
@@ -68,13 +77,20 @@ class Text:
 def check(
   paths: Sequence[str], column: str | None = None, has_flag: bool = True
 ) -> None:
-  """Looks at files of texts, the first of them.
+  """Looks at the first files of texts: are they what the program will read?
 
-  A ValueError says that one lacks the column; or that one to be read as plain
-  text is JSON Lines by its name and by its content. A note says that another
-  looks like a table, for lines of text may, too, or like what WikiExtractor
-  writes. Pipes, which are read once, are not looked at. `has_flag` says whether
-  the program has --text_column.
+  A note says that a file to be read as plain text looks like a table, or like
+  the output of WikiExtractor. It is no error, because lines of text may look
+  so. Pipes are left out, since they can be read only once.
+
+  Args:
+    paths: the files.
+    column: of tables, see `read`; None for plain text.
+    has_flag: whether the program has --text_column, for messages.
+
+  Raises:
+    ValueError: a table lacks the column; or a file to be read as plain text is
+      JSON Lines by its name and by its content.
   """
   for path in paths[:_FILES_LOOKED_AT]:
     if not (remote.is_remote(path) or os.path.isfile(path)):

@@ -40,7 +40,14 @@ Write = Callable[[VectorRow], None]  # Appends a row; all or none are pooled.
 def open_writer(
   path: str, output_format: str, layers: Sequence[int]
 ) -> Iterator[Write]:
-  """Opens a file of vectors, which appears when it is complete."""
+  """Opens a file of vectors, which appears when it is complete.
+
+  Args:
+    path: of the new file.
+    output_format: one of `FORMATS`.
+    layers: the numbers of the layers, as the user gave them: -1 is the last.
+      They are L, and written into the file.
+  """
   opener = {"jsonl": _open_jsonl, "npz": _open_npz}[output_format]
   with atomic.replace_on_success(path) as temporary:
     with opener(temporary, layers) as write:
@@ -123,7 +130,17 @@ def _append_only(file: BinaryIO) -> Any:
 
 
 def read(path: str, lines: int, width: int) -> np.ndarray:
-  """Reads the pooled vectors of a .npz, float [lines, width]."""
+  """Reads the pooled vectors of a .npz, float [lines, width].
+
+  Args:
+    path: of a file that extract_features.py wrote with --pooling.
+    lines: how many vectors it must hold.
+    width: the numbers of a vector, H. There must be one layer.
+
+  Raises:
+    ValueError: it is another file, or its vectors have another shape.
+  """
+  # NumPy opens only local files.
   try:
     arrays = np.load(remote.local_copy(path))
     if isinstance(arrays, np.ndarray):

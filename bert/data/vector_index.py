@@ -28,13 +28,14 @@ _WEIGHTS, _INDEX = "weights_sha256", "index_sha256"
 
 
 def differ(found: np.ndarray, expected: np.ndarray) -> bool:
-  """Returns whether vectors differ by more than bfloat16 rounds.
+  """Returns whether vectors differ by more than bfloat16 rounds; NaN differs.
 
   >>> differ(np.float32([1, 2]), np.float32([1.01, 2]))
   False
   >>> differ(np.float32([1, np.nan]), np.float32([1, 2]))
   True
   """
+  # "not <=" instead of ">": no comparison with NaN is true.
   return not np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
 
 
@@ -49,6 +50,7 @@ def to_float16(vectors: np.ndarray, first: int, source: str) -> np.ndarray:
   Raises:
     ValueError: names the line of a vector that float16 cannot hold.
   """
+  # A number beyond the range becomes infinite, and is found below.
   with np.errstate(over="ignore"):
     rows = vectors.astype("<f2")
   is_good = np.isfinite(rows).all(1)
@@ -80,27 +82,37 @@ def make(
   with atomic.naming_full_disk(part), open(part, "ab", buffering=0) as file:
     if atomic.lock(file.fileno()) is False:
       raise OSError(f"{part}: another process is writing it")
+
     # Another process may have completed it before this one had the lock.
     if files.exists(path):
       if not file.tell():
         files.remove(part)
       return
+
+    # The rows of a killed process are good if they are of the same model and
+    # text. Without a record nobody knows: they are made anew.
     if file.tell() and files.exists(f"{path}.json"):
       check(path, files.read_json(f"{path}.json"), record)
     else:
       file.truncate(0)
     files.write_json(f"{path}.json", record)
+
+    # The hash of the index is known only when all rows are there.
     _write(file, record["lines"], len(record["probe"]), make_rows)
     complete = {**record, _INDEX: files.hash_file(part)}
     files.write_json(f"{path}.json", complete)
-    atomic.publish(part, path)  # While it is locked: no other begins anew.
+    # Still locked, so that no other process begins anew.
+    atomic.publish(part, path)
 
 
 def _write(file, lines, width, make_rows) -> None:
   """Appends the missing rows, of which a kill may have cut the last block."""
+  # A .npy is a header and the numbers, row by row, so rows can be appended.
   header = io.BytesIO()
-  described = {"descr": "<f2", "fortran_order": False, "shape": (lines, width)}
-  np.lib.format.write_array_header_1_0(header, described)
+  array = {"descr": "<f2", "fortran_order": False, "shape": (lines, width)}
+  np.lib.format.write_array_header_1_0(header, array)
+
+  # What is left of a block that was cut is made again.
   row_bytes = 2 * width
   rows = max(0, file.tell() - header.tell()) // row_bytes
   done = rows // BLOCK * BLOCK
@@ -119,7 +131,13 @@ def _write_all(file, content: bytes) -> None:
 
 
 def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-  """Raises a ValueError if an index is of another model or other text."""
+  """Raises a ValueError if an index is of another model or other text.
+
+  Args:
+    path: of the index.
+    old: its record, as read from the disk: anybody may have written it.
+    new: the record that this run would write.
+  """
   try:
     files.check_values(old, _RECORD)
     for number in old["probe"]:
@@ -127,18 +145,23 @@ def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         raise ValueError(f"probe holds {number!r:.80}, expected finite numbers")
   except ValueError as error:
     raise ValueError(f"{path}.json: {error}: {_cure(path)}") from None
-  probes, fault = [np.array(record["probe"]) for record in (old, new)], ""
+
+  # The first difference is named. Records of earlier versions have no checksum
+  # of the weights.
+  probes = [np.array(record["probe"]) for record in (old, new)]
   weights = [record.get(_WEIGHTS) for record in (old, new)]
+  fault = ""
   if len(probes[0]) != len(probes[1]):
     sizes = "{} numbers a vector, not the {}".format(*map(len, probes))
     fault = f"{old['model']}, {sizes} of --model={new['model']}"
-  elif old.get(_PROMPT) != new.get(_PROMPT):  # A long text shows it little.
+  elif old.get(_PROMPT) != new.get(_PROMPT):
+    # The vector of the fixed text may hardly show a prompt.
     fault = f"lines with the prompt {old.get(_PROMPT)}, not {new.get(_PROMPT)}"
   elif differ(*probes):
     fault = (
       f"{old['model']}, whose vectors --model={new['model']} does not make"
     )
-  elif all(weights) and weights[0] != weights[1]:  # Else one is not known.
+  elif all(weights) and weights[0] != weights[1]:
     fault = f"{old['model']} with other weights than --model={new['model']} has"
   elif old["sha256"] != new["sha256"]:
     fault = f"other text than is in --input_file={new['input_file']} now"
@@ -153,22 +176,30 @@ def _cure(path: str) -> str:
 def read(path: str, record: Mapping[str, Any]) -> np.ndarray:
   """Returns the vectors of an index, float16 [N, H], mapped into memory.
 
-  A ValueError names the file if it is damaged, or not an index of this record.
+  Args:
+    path: of the index.
+    record: of the model and the text that it must be made of.
+
+  Raises:
+    ValueError: it is damaged, or of another model or text.
   """
   if not files.exists(f"{path}.json"):
     raise ValueError(f"{path}: lacks {path}.json, which says of what")
-  found = files.read_json(f"{path}.json")
-  check(path, found, record)
-  if not found.get(_INDEX):
+  stored = files.read_json(f"{path}.json")
+  check(path, stored, record)
+
+  # Rows that were changed would give wrong answers, without any error.
+  if not stored.get(_INDEX):
     progress.note(
       f"note: {path}.json is of an earlier version, so that damage to the "
       f"index and a model trained further go unnoticed: {_cure(path)}"
     )
-  elif files.hash_file(path) != found[_INDEX]:
+  elif files.hash_file(path) != stored[_INDEX]:
     raise ValueError(
       f"{path}: damaged or replaced, {path}.json describes another file: "
       f"{_cure(path)}"
     )
+
   try:
     vectors = np.load(path, mmap_mode="r")
     kind = f"{vectors.dtype.str} {vectors.shape}"

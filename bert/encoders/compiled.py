@@ -145,7 +145,7 @@ def _is_cpu():
 
 
 def _packs_weights():
-  return imports.packs_weights() and _is_cpu()
+  return imports.weights_are_packed() and _is_cpu()
 
 
 def dropout_matmul(

@@ -140,7 +140,7 @@ class Predictor:
 
   def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
     """Makes the function of a batch, of any size, with the current weights."""
-    if imports.packs_weights():
+    if imports.weights_are_packed():
       # Operations keep the weights of their first call. Values that are read
       # share the variable's memory until it gets others.
       now = [tf.convert_to_tensor(v.value) for v in self._model.variables]

@@ -36,7 +36,9 @@ def test_only_bfloat16_without_training_packs(kind, values, packs, monkeypatch):
 @pytest.mark.parametrize("packs", [True, False])
 def test_the_environment_does_not_pack_in_a_training(packs):
   code = "from bert.data import imports; "
-  code += f"imports.import_tensorflow({packs}); print(imports.packs_weights())"
+  code += (
+    f"imports.import_tensorflow({packs}); print(imports.weights_are_packed())"
+  )
   result = program_flags.run_command(
     [sys.executable, "-c", code],
     PYTHONPATH=str(paths.ROOT),
