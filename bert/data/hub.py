@@ -131,11 +131,11 @@ def _check_hash(folder: str, name: str) -> None:
   """Removes a file if it has another hash than its name in the cache says.
 
   In the cache, a name such as model.safetensors is a link to a file whose name
-  is its hash: of git LFS the SHA-256, of git the SHA-1 of a header and the file.
-  In a cache without links there is nothing to compare.
+  is its hash: of git LFS the SHA-256, of git the SHA-1 of a header and the
+  file. In a cache without links there is nothing to compare.
 
-  Each file is compared once: `checked/<hash>` records the size and the time that
-  it had then. If the cache cannot be written, it is compared each time.
+  Each file is compared once: `checked/<hash>` records the size and the time
+  that it had then. If the cache cannot be written, it is compared each time.
   """
   path = os.path.join(folder, name)
   if not os.path.islink(path):

@@ -198,7 +198,7 @@ def _read_transformer(folder: str) -> dict[str, Any]:
 
 def _find_length(folder: str) -> int:
   """Returns the tokenizer's longest input, at most the model's positions."""
-  # BERT has 512 positions if neither config says so: Hugging Face's or Google's.
+  # BERT's, if neither Hugging Face's config nor Google's says it.
   most = 512
   for name in ("config.json", "bert_config.json"):
     config = files.read_json_if_any(os.path.join(folder, name))

@@ -16,13 +16,17 @@ from bert.data import files, messages, progress
 
 Column = str | int  # By its name, or by its number from 0; -1 is the last.
 
-# A cell may be a book. A quote that is never closed ends here at the latest.
+# Characters of a cell, which may be a book. A quote that is never closed would
+# else take the rest of the file.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
 _FORMATS |= {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl"}
-_MOST_COMMENTS = 100  # Rows that begin with # and are searched for others.
+# Rows in which the first row without # is looked for.
+_MOST_COMMENTS = 100
+# JSON may escape half of an emoji, which no file in UTF-8 can hold.
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# By the beginning of the message of csv.Error; "" is of all others.
+# The faults of CSV, by the beginning of csv's own message, which says little to
+# people. All other messages begin with "".
 _CSV_FAULTS = {
   "unexpected end": 'the quote (") that opens a cell is never closed',
   "field larger": f"a cell of more than {_LONGEST_CELL} characters; is the "
@@ -71,34 +75,51 @@ def read_rows(path: str) -> Iterator[Row]:
   r"""Yields the rows of a UTF-8 file, plain, .gz or .xz, with its header.
 
   Blank rows are left out, and so are a byte-order mark, the "\r" before the end
-  of a line and, in TSV, any other. In TSV a quote is a quote. Cells are
-  strings; those of JSON Lines values by their keys, NaN as null. A ValueError
-  if comments, which no table has, stand where the first row tells the columns.
+  of a line and, in TSV, any other "\r". In TSV, a quote is a character like any
+  other.
+
+  Args:
+    path: its name says the format, see `find_format`.
+
+  Returns:
+    The rows. Cells of TSV and CSV are a list of strings; those of JSON Lines a
+    dict of any values by their keys, with NaN as None.
+
+  Raises:
+    ValueError: (while rows are read) a row is malformed, or the file begins
+      with comments.
   """
   format = find_format(path)
   if format == "jsonl":
     return _read_json_lines(path)
-  return _refuse_comments((_read_csv if format == "csv" else _read_tsv)(path))
+  rows = _read_csv(path) if format == "csv" else _read_tsv(path)
+  return _refuse_comments(rows)
 
 
 def _refuse_comments(rows: Iterator[Row]) -> Iterator[Row]:
-  """Passes on rows, unless the first begins with # and has fewer cells."""
+  """Passes on rows, unless the first begins with # and has fewer cells.
+
+  Such a comment would be taken for the header, or for the first example.
+  """
   head = []
   for row in itertools.islice(rows, _MOST_COMMENTS):
     head.append(row)
     if not row.cells[0].startswith("#"):
       break
+
+  # A tweet may begin with #, too; but then its row has as many cells.
   if head and len(head[0].cells) < len(head[-1].cells):
     number = head[-1].location.rpartition(":")[2]
-    shown = messages.shorten(head[0].cells[0])
+    comment = messages.shorten(head[0].cells[0])
     raise ValueError(
-      f"{head[0].location}: a comment, {shown!r}? The row in line {number} has "
-      f"{len(head[-1].cells)} columns: remove such lines"
+      f"{head[0].location}: a comment, {comment!r}? The row in line {number} "
+      f"has {len(head[-1].cells)} columns: remove such lines"
     )
   yield from itertools.chain(head, rows)
 
 
 def _read_lines(path: str) -> Iterator[tuple[str, str]]:
+  """Yields the location and the text of each line; drops a byte-order mark."""
   for number, line in enumerate(files.read_lines(path, True), 1):
     location = f"{path}:{number}"
     if "\0" in line:
@@ -119,19 +140,26 @@ def _read_csv(path: str) -> Iterator[Row]:
 
 
 def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
-  """Yields the filled rows of CSV, given by its lines without their "\\n"."""
+  r"""Yields the rows of CSV that are not blank.
+
+  Args:
+    path: of the file, for messages.
+    lines: without their "\n". A row may have several, if a cell is quoted.
+  """
   csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
-  of_row = []  # Its lines.
+
+  # csv keeps no text of a row; the lines of the present one are kept here.
+  row_lines = []
 
   def read_lines():
     for line in lines:
-      of_row.append(f"{line}\n")
-      yield of_row[-1]
+      row_lines.append(f"{line}\n")
+      yield row_lines[-1]
 
   reader = csv.reader(read_lines(), strict=True)
   while True:
     location = f"{path}:{reader.line_num + 1}"
-    of_row.clear()
+    row_lines.clear()
     try:
       cells = next(reader, None)
     except csv.Error as error:
@@ -139,7 +167,8 @@ def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
       raise ValueError(f"{location}: {_CSV_FAULTS[beginning]}") from None
     if cells is None:
       return
-    if _has_space_before_quote(cells, of_row):
+
+    if _has_space_before_quote(cells, row_lines):
       raise ValueError(
         f'{location}: a space before the quote (") that opens a cell; remove it'
       )
@@ -148,15 +177,23 @@ def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
 
 
 def _has_space_before_quote(cells: list[str], lines: list[str]) -> bool:
-  """Returns whether a cell would be another one without spaces before it."""
-  found = [n for n, cell in enumerate(cells) if re.match(' +"', cell)]
-  if not found:
+  """Returns whether csv would read a cell otherwise without the space before.
+
+  In `a, "b, c"` the quote does not open a cell for csv, because a space stands
+  before it: the row gets three cells, two of them with half of a quote.
+  """
+  numbers = [n for n, cell in enumerate(cells) if re.match(' +"', cell)]
+  if not numbers:
     return False
+
+  # Read the row again, as if the spaces were not there.
   try:
-    [others] = csv.reader(lines, skipinitialspace=True, strict=True)
-  except (csv.Error, ValueError):  # It has the quotes of other cells.
+    [cells_without_space] = csv.reader(
+      lines, skipinitialspace=True, strict=True
+    )
+  except (csv.Error, ValueError):  # A cell took the quotes of other cells.
     return True
-  return any(others[n : n + 1] != [cells[n]] for n in found)
+  return any(cells_without_space[n : n + 1] != [cells[n]] for n in numbers)
 
 
 def _is_filled(cells: list[str]) -> bool:
@@ -167,8 +204,10 @@ def _read_json_lines(path: str) -> Iterator[Row]:
   for location, line in _read_lines(path):
     if not line.strip():
       continue
+
     try:
       cells = _DECODER.decode(line.strip())
+      # The search is quick, and nearly all lines have no such escape.
       if _ESCAPED_SURROGATE.search(line):
         decoded = json.dumps(cells, ensure_ascii=False)
         messages.check_unicode(decoded, f"{location}:")
@@ -179,6 +218,7 @@ def _read_json_lines(path: str) -> Iterator[Row]:
       ) from None
     except RecursionError:
       raise ValueError(f"{location}: JSON that is nested too deeply") from None
+
     if not isinstance(cells, dict):
       raise ValueError(
         f"{location}: expected a JSON object, found {messages.shorten(line)}"
@@ -205,14 +245,20 @@ def read_columns(
   """Yields some columns of the rows of a file; None for one that is absent.
 
   Args:
-    columns: those to read; None yields None.
+    path: see `read_rows`.
+    columns: names or numbers of the columns to read; None yields None.
     optional: names among them which the file may lack.
-    header: whether the first row holds names; None: if a column is a name. The
-      keys of JSON Lines are the names: for them it has no meaning.
+    header: whether the first row holds names. None: it does if a column is
+      given by a name. JSON Lines have their keys, and ignore it.
     skips_short_rows: leaves out, and counts, rows that lack one of the columns.
-    allows_long_rows: -1 is the last cell of each row. Else a row longer than
-      the first one is an error: part of a text would be lost.
+    allows_long_rows: rows may differ in length, and -1 counts from the end of
+      each. Otherwise a row that is longer than the first one is an error: part
+      of a text would be lost.
+
+  Yields:
+    The location of each row, and its cells in the order of `columns`.
   """
+  # JSON Lines are a thing of their own: keys instead of numbers.
   rows = read_rows(path)
   first = next(rows, None)
   if first is None:
@@ -221,6 +267,8 @@ def read_columns(
     rows = itertools.chain([first], rows)
     yield from _read_keys(path, columns, optional, rows)
     return
+
+  # The first row says which number each column has, and how long rows are.
   if header is None:
     header = any(isinstance(column, str) for column in columns)
   names = [cell.strip() for cell in first.cells] if header else None
@@ -229,9 +277,16 @@ def read_columns(
     _find_number(path, column, column in optional, names, width)
     for column in columns
   ]
-  known = [number for number in numbers if number is not None]
-  needed = max((n + 1 if n >= 0 else -n for n in known), default=0)
-  format, skipped, quoted = find_format(path), 0, ""
+
+  # The cells that a row must have at least: column 2 needs three, -2 two.
+  needed = 0
+  for number in numbers:
+    if number is not None:
+      needed = max(needed, number + 1 if number >= 0 else -number)
+
+  format = find_format(path)
+  skipped = 0
+  quoted = ""  # Where a cell of TSV opened a quote last; see `_check_width`.
   for row in rows if header else itertools.chain([first], rows):
     cells = row.cells
     if skips_short_rows and len(cells) < needed:
@@ -246,6 +301,7 @@ def read_columns(
 
 
 def _opens_quote(cell: str) -> bool:
+  """Returns whether a cell looks like the first half of a quoted cell."""
   return cell.startswith('"') and cell.count('"') % 2 > 0
 
 
@@ -254,10 +310,17 @@ def _check_width(
 ) -> None:
   """Raises a ValueError if a row has too few or too many cells.
 
-  `quoted` is where the last cell of TSV began with a quote that it lacks at the
-  end: a program that writes CSV may have put a line or a tab into quotes.
+  Args:
+    row: as it was read.
+    needed: the least number of cells.
+    width: the most, without empty ones at the end; None: any number.
+    format: "csv" or "tsv".
+    quoted: the location of the last cell of TSV that opened a quote, or "". A
+      program that writes CSV may have put a line or a tab into quotes: then the
+      fault is there, and not in this row.
   """
-  count, delimiter = len(row.cells), "comma" if format == "csv" else "tab"
+  count = len(row.cells)
+  delimiter = "comma" if format == "csv" else "tab"
   is_long = width is not None and _is_filled(row.cells[width:])
   if quoted and (count < needed or is_long):
     raise ValueError(
@@ -265,6 +328,7 @@ def _check_width(
       f"the row of {row.location} has {count} columns; TSV has no quotes: save "
       "it as CSV"
     )
+
   if count < needed:
     doubt = f"is a {delimiter} missing?"
     if row.cells[0].startswith("#"):
@@ -273,6 +337,7 @@ def _check_width(
       f"{row.location}: expected at least {needed} columns, found {count} "
       f"({doubt})"
     )
+
   if is_long:
     quotes = " without quotes" if format == "csv" else ""
     raise ValueError(
@@ -282,10 +347,14 @@ def _check_width(
 
 
 def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
+  """Yields some values of the objects of JSON Lines, as `read_columns` does."""
   for column in columns:
     if isinstance(column, int):
-      what = f"{path}: column {column} is given by number"
-      raise ValueError(f"{what}, but JSON Lines have only names")
+      raise ValueError(
+        f"{path}: column {column} is given by number, but JSON Lines have only "
+        "names"
+      )
+
   needed = [c for c in columns if c is not None and c not in optional]
   for location, cells in rows:
     for column in needed:
@@ -296,7 +365,15 @@ def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
 
 
 def _find_number(path, column, is_optional, names, width) -> int | None:
-  """Returns a column's number; from the left if the width is the same."""
+  """Returns a column's number; from the left if the width is the same.
+
+  Args:
+    path: of the file, for messages.
+    column: name, number, or None for one that is not wanted.
+    is_optional: a name that is missing gives None.
+    names: the cells of the header; None without one.
+    width: cells of all rows; None if rows differ.
+  """
   if isinstance(column, str):
     if names is None:
       raise ValueError(
@@ -308,6 +385,8 @@ def _find_number(path, column, is_optional, names, width) -> int | None:
     return find_column(names, column, path)
   if column is None or width is None or column >= 0:
     return column
+
+  # Counted from the right, in rows of one length.
   if column < -width:
     raise ValueError(f"{path}: no column {column} among {width} columns")
   return width + column
@@ -319,6 +398,11 @@ def write_rows(
   """Writes rows as JSON Lines, or as TSV with a header, by the path's ending.
 
   In TSV, an absent column is an empty cell; tabs and newlines become spaces.
+
+  Args:
+    path: JSON Lines if it ends in .jsonl, else TSV.
+    rows: values by the names of columns.
+    columns: of TSV, in order; JSON Lines have the keys of each row.
   """
   if path.endswith(".jsonl"):
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
@@ -335,20 +419,37 @@ def _one_line(value: Any) -> str:
 
 
 def find_column(names: Sequence[str], name: str, path: str) -> int:
-  """Returns the number of a column, from 0."""
+  """Returns the number of a column, from 0.
+
+  Args:
+    names: of all columns.
+    name: of the one that is looked for.
+    path: of the file, for messages.
+
+  Raises:
+    ValueError: no column, or more than one, has the name.
+  """
   if names.count(name) > 1:
     raise ValueError(
       f"{path}: {names.count(name)} columns are called {name!r}; pass a number"
     )
   if name not in names:
-    known = messages.list_names(names)
-    raise ValueError(f"{path}: no column {name!r}; the columns are {known}")
+    listing = messages.list_names(names)
+    raise ValueError(f"{path}: no column {name!r}; the columns are {listing}")
   return names.index(name)
 
 
 def to_text(value: Any, location: str, column: Column | None) -> str:
-  """Returns a JSON string; raises a ValueError for any other value."""
-  if type(value) is str:  # Numbers are of a subclass.
+  """Returns a JSON string; raises a ValueError for any other value.
+
+  Args:
+    value: a cell of JSON Lines, or of another table, where all are strings.
+    location: of its row, for the message.
+    column: name or number, for the message.
+  """
+  # A number is of a subclass of str, `Number`: it may be an id in a column that
+  # should hold texts.
+  if type(value) is str:
     return value
   raise ValueError(
     f"{location}: {column!r} must be a string, found {describe(value)}"
@@ -356,7 +457,13 @@ def to_text(value: Any, location: str, column: Column | None) -> str:
 
 
 def to_scalar(value: Any, location: str, column: Column | None) -> str:
-  """Returns a JSON string, number or boolean as text."""
+  """Returns a JSON string, number or boolean as text; a label may be each.
+
+  Args:
+    value: a cell of JSON Lines, or of another table, where all are strings.
+    location: of its row, for the message.
+    column: name or number, for the message.
+  """
   if isinstance(value, bool):
     return "true" if value else "false"
   if isinstance(value, str):

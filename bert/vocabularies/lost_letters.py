@@ -18,20 +18,32 @@ _AROUND = 6  # Characters of an example on each side of the first that changes.
 
 
 def report(texts: Iterable[str], name: str) -> None:
-  """Prints a line if lower-casing strips 1 % of the letters of some texts."""
+  """Prints a line if lower-casing strips 1 % of the letters of some texts.
+
+  Args:
+    texts: of which only the first 100,000 characters are looked at.
+    name: of their file, for the line.
+  """
   seen = letters = lost = 0
   example = ""
   for text in texts:
     for word in text[: _CHARACTERS - seen].split():
-      kinds = [_categories(char) for char in word]
-      letters += sum(kind[0] in "LM" for found in kinds for kind in found)
-      marked = [place for place, found in enumerate(kinds) if "Mn" in found]
-      lost += sum(kinds[place].count("Mn") for place in marked)
-      if marked and not example:
-        example = word[max(0, marked[0] - _AROUND) : marked[0] + _AROUND]
+      # Letters (L) and marks (M) of the decomposed word; the non-spacing marks
+      # (Mn) among them get lost.
+      categories = [_categories(char) for char in word]
+      for names in categories:
+        letters += sum(name[0] in "LM" for name in names)
+        lost += names.count("Mn")
+
+      # The first word that loses a mark is the example, cut around it.
+      places = [i for i, names in enumerate(categories) if "Mn" in names]
+      if places and not example:
+        example = word[max(0, places[0] - _AROUND) : places[0] + _AROUND]
     seen += len(text)
     if seen >= _CHARACTERS:
       break
+
+  # Some French words in an English text are worth no line.
   if lost > _LEAST * letters:
     made = "".join(tokenization.BasicTokenizer().tokenize(example))
     progress.note(
@@ -43,6 +55,7 @@ def report(texts: Iterable[str], name: str) -> None:
 
 
 def _categories(char: str) -> list[str]:
+  """Returns Unicode's categories of the characters that one decomposes to."""
   if char.isascii():
     return ["L"] if char.isalpha() else ["P"]
   return list(map(unicodedata.category, unicodedata.normalize("NFD", char)))
@@ -53,7 +66,12 @@ def report_file(
 ) -> None:
   """Prints the line of `report` if a tokenizer strips letters of a file.
 
-  The texts are its lines, or a column of its rows: JSON may escape letters.
+  Args:
+    path: of the texts.
+    vocab_file: SentencePiece's tokenizer strips nothing.
+    do_lower_case: whether it lower-cases.
+    column: of a table; None for plain text. Lines of JSON would not do, because
+      JSON may escape letters.
   """
   if vocabulary_table.strips_marks(vocab_file, do_lower_case):
     report(text_files.read(path, column), path)

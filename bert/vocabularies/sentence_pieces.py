@@ -23,7 +23,6 @@ CHARACTER_COVERAGE = 0.9999
 # ModelProto.normalizer_spec.add_dummy_prefix = false, which protobuf merges.
 NO_MARK = b"\x1a\x02\x18\x00"
 
-
 # The library joins unknown characters that follow each other by copying all of
 # them for each; so a run of them is given to it in parts of about this length.
 _LONGEST_RUN = 4096
@@ -52,6 +51,8 @@ def _load(content: bytes):
 
 def load_vocab(path: str) -> dict[str, int]:
   """Returns the ids of a model's pieces; a ValueError if it is not for BERT."""
+  # Models of other makers name the unknown and the padding piece otherwise:
+  # they get our names in addition.
   model = _open(path)
   vocab = {model.IdToPiece(i): i for i in range(model.GetPieceSize())}
   vocab.setdefault("[UNK]", model.unk_id())
@@ -75,11 +76,21 @@ def learn(paths: Iterable[str], settings: Any) -> int:
 def train(paths: Iterable[str], settings: Any) -> bytes:
   """Trains a "unigram" or "bpe" model on text; returns its file's contents.
 
-  The settings are of create_vocab.py; no text gives their reserved tokens. A
-  ValueError says that the text is too small for the size, or cannot be read.
+  Args:
+    paths: the files of text.
+    settings: the flags of create_vocab.py. No text is ever split into their
+      reserved tokens.
+
+  Raises:
+    ValueError: the text is too small for the size, or cannot be read.
   """
-  faults, output, has_words = [], io.BytesIO(), False
-  others = [t for t in settings.reserved_tokens if t not in SPECIAL[:4]]
+  output = io.BytesIO()
+  has_words = False
+  # The first four are given by their ids below; these follow.
+  reserved = [t for t in settings.reserved_tokens if t not in SPECIAL[:4]]
+
+  # The trainer reads lines itself, and would hide what went wrong meanwhile.
+  faults = []
   read = functools.partial(text_files.read, column=settings.text_column)
 
   def read_lines():
@@ -92,7 +103,7 @@ def train(paths: Iterable[str], settings: Any) -> bytes:
           has_words = True
           yield line.lower() if settings.do_lower_case else line
     except (ValueError, OSError) as error:
-      faults.append(error)  # The trainer would not tell which it was.
+      faults.append(error)
       raise
 
   try:
@@ -104,11 +115,11 @@ def train(paths: Iterable[str], settings: Any) -> bytes:
       hard_vocab_limit=False,
       character_coverage=CHARACTER_COVERAGE,
       max_sentence_length=1 << 30,  # Bytes; it would skip longer lines.
-      # Ids 0 to 3 are these; the others of the reserved tokens follow.
+      # The names of these pieces are ours, so that models find them.
       **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
       **{"pad_piece": "[PAD]", "unk_piece": "[UNK]"},
       **{"bos_piece": "[CLS]", "eos_piece": "[SEP]"},
-      control_symbols=others,
+      control_symbols=reserved,
       minloglevel=2,
     )
   except (RuntimeError, OSError, SystemError) as error:  # Also of `read_lines`.
@@ -116,6 +127,7 @@ def train(paths: Iterable[str], settings: Any) -> bytes:
       raise faults[0] from None
     if not has_words:
       raise ValueError("--input_file: it holds no words") from None
+
     # Without a place in the library, and advice that is of no use here.
     reason = str(error).splitlines()[-1].rpartition("] ")[2]
     reason = reason.partition(" or decrease")[0]
@@ -132,6 +144,7 @@ class Tokenizer(tokenization.FullTokenizer):
   """
 
   def __init__(self, vocab_file, do_lower_case=True, never_split=()):
+    # The model puts the mark of a new word before a text; `_unmarked` does not.
     super().__init__(vocab_file, do_lower_case, never_split)
     self._model = _open(vocab_file)
     self._lower = str.lower if do_lower_case else str
@@ -179,40 +192,55 @@ class Tokenizer(tokenization.FullTokenizer):
         end = start + len(part)
         tokens.append(tokenization.SourceToken(part, start, end))
         continue
-      # The model's places are of bytes; each is of a character of the text.
+
+      # The model's places count bytes of UTF-8: byte i of the part was made of
+      # the character `sources[i]` of the text.
       sources: list[int] = []
       for place, char in enumerate(part, start):
         sources += [place] * len(self._lower(char).encode())
       content = model.Encode(self._lower(part), out_type="serialized_proto")
       proto = protos.SentencePieceText.FromString(content)
       for piece in proto.pieces:
-        of_piece = sources[piece.begin : piece.end]
-        inside = [i for i in of_piece if not text[i].isspace()]
+        # A piece covers the space before its word, which is no part of its
+        # source. A piece of spaces alone has an empty source.
+        places = sources[piece.begin : piece.end]
+        inside = [i for i in places if not text[i].isspace()]
         if inside:
-          first, end = inside[0], inside[-1] + 1
+          first = inside[0]
+          end = inside[-1] + 1
         else:
           first = end = sources[piece.begin] if sources else start
+
+        # One [UNK] for a run of unknown characters that was cut.
         name = self.inv_vocab[piece.id]
         if continues_run:
-          continues_run, first = False, tokens.pop().start
+          first = tokens.pop().start
+          continues_run = False
         tokens.append(tokenization.SourceToken(name, first, end))
     return tokens
 
   def _parts(self, text: str):
-    """Yields the model of a part (of a kept token None), its start, and it.
+    """Cuts a text into parts that are split into pieces one by one.
 
-    And whether it begins with the [UNK] that the part before it ended in.
+    Yields:
+      The model that splits the part, None if it is a token of `never_split`;
+      the place of its start in the text; the part; and whether it begins with
+      the [UNK] in which the part before it ended.
     """
     start = 0
     for number, part in enumerate(
       self.basic_tokenizer.split_at_never_split(text)
     ):
-      continues = number and not part[:1].isspace()
-      model = self._unmarked if continues else self._model
+      # Every second part is such a token. Text right after it, without a space,
+      # continues its word and gets no mark.
       if number % 2:
         yield None, start, part, False
         start += len(part)
         continue
+      continues = number and not part[:1].isspace()
+      model = self._unmarked if continues else self._model
+
+      # Only the first piece of several may get the mark.
       ends = [0, *self._cut_runs(part), len(part)]
       for first, end in itertools.pairwise(ends):
         yield model, start + first, part[first:end], first > 0
@@ -221,7 +249,9 @@ class Tokenizer(tokenization.FullTokenizer):
 
   def _cut_runs(self, text: str):
     """Yields places within long runs of unknown characters, far apart."""
-    encode, unknown, end = self._unmarked.EncodeAsIds, [self._model.unk_id()], 0
+    encode = self._unmarked.EncodeAsIds
+    unknown = [self._model.unk_id()]
+    end = 0
     while end + _LONGEST_RUN < len(text):
       end += _LONGEST_RUN
       for place in range(end, min(end + _TRIES, len(text))):

@@ -13,9 +13,12 @@ NO_TOKEN = "[no token "  # Begins the line of an id that has no token.
 
 
 class VocabularyKind(NamedTuple):
-  """A kind of vocabulary."""
+  """A kind of vocabulary.
 
-  name: str  # The file's in the folder of a model.
+  What tells kinds apart is a field here, not an ending tested elsewhere.
+  """
+
+  name: str  # The name of the file in the folder of a model.
   # Has `Tokenizer` and `load_vocab`, and `learn` if `models` says that it is
   # learned; imported when it is needed.
   module: str
@@ -81,7 +84,16 @@ def strips_marks(vocab_file: str, do_lower_case: bool) -> bool:
 def make_tokenizer(
   vocab_file: str, do_lower_case: bool = True, never_split: Iterable[str] = ()
 ) -> tokenization.FullTokenizer:
-  """Makes the tokenizer of a vocabulary; see `tokenization.FullTokenizer`."""
+  """Makes the tokenizer of a vocabulary.
+
+  Args:
+    vocab_file: its ending says the kind.
+    do_lower_case: whether to lower-case; most kinds then strip accents, too.
+    never_split: tokens that stay whole wherever a text holds them.
+
+  Returns:
+    A `FullTokenizer`, or an instance of a subclass of it.
+  """
   module = module_of(vocab_file)
   make = module.Tokenizer if module else tokenization.FullTokenizer
   return make(vocab_file, do_lower_case, never_split)
@@ -95,7 +107,9 @@ def module_of(vocab_file: str) -> Any:
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
   """Reads the tokens of a vocabulary of any kind, and their ids."""
-  return (module_of(vocab_file) or tokenization).load_vocab(vocab_file)
+  # `tokenization` reads WordPieces.
+  module = module_of(vocab_file) or tokenization
+  return module.load_vocab(vocab_file)
 
 
 def size_of(vocab_file: str) -> int:
@@ -113,9 +127,10 @@ def ids_of_tokens(vocab: Mapping[str, int]) -> set[int]:
 
 
 def bias_of_rows(vocab: Mapping[str, int], rows: int) -> list[float]:
-  """Returns what rules out the rows of an embedding table without a token.
+  """Returns a bias of logits that rules out rows without a token.
 
-  Added to their logits, it leaves them a probability of 0.
+  An embedding table may have more rows than the vocabulary has tokens. Added to
+  the logits, float [rows], the bias leaves these a probability of 0.
   """
   ids = ids_of_tokens(vocab)
   return [0.0 if number in ids else -1e9 for number in range(rows)]
@@ -133,28 +148,36 @@ def is_cased(vocab: Iterable[str]) -> bool | None:
   >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
   (True, False)
   """
+  # Special tokens have capitals in all vocabularies.
   tokens = [token for token in vocab if not token.startswith("[")]
   lower = tokenization.BasicTokenizer(do_lower_case=True).tokenize
   if any(len(token) > 1 and token[0] == WORD_MARK for token in tokens):
     lower = str.lower  # Pieces of SentencePiece keep their accents.
-  # A model of lower-cased text has no use for tokens that it changes.
+
+  # Text that was lower-cased has no tokens that lower-casing changes: one in a
+  # hundred may be an accident. Chinese characters and digits show nothing.
   changed = sum("".join(lower(token)) != token for token in tokens)
   small = sum(token != token.upper() for token in tokens)
-  return changed > small / 100 if changed or small else None
+  if not changed and not small:
+    return None
+  return changed > small / 100
 
 
 def saved_names(vocab_file: str) -> dict[str, str]:
   """Returns the files of a vocabulary by their names in an output folder."""
-  kind, folder = kind_of(vocab_file), os.path.dirname(vocab_file)
-  others = {name: os.path.join(folder, name) for name in kind.beside}
-  return {kind.name: vocab_file, **others}
+  kind = kind_of(vocab_file)
+  folder = os.path.dirname(vocab_file)
+  beside = {name: os.path.join(folder, name) for name in kind.beside}
+  return {kind.name: vocab_file, **beside}
 
 
 def copy(vocab_file: str, folder: str) -> None:
   """Copies a vocabulary to a folder; a ValueError if that holds another one."""
+  # A file of another kind is another vocabulary, too: `find` might return it.
   saved = saved_names(vocab_file)
   for name in {*NAMES, *saved}:
-    path, source = os.path.join(folder, name), saved.get(name)
+    path = os.path.join(folder, name)
+    source = saved.get(name)
     if files.exists(path) and not (
       source and files.hash_file(path) == files.hash_file(source)
     ):
@@ -162,6 +185,7 @@ def copy(vocab_file: str, folder: str) -> None:
         f"{path}: not of the same model as --vocab_file={vocab_file}: choose "
         "another --output_dir, or delete it"
       )
+
   for name, source in saved.items():
     with files.open_bytes(source) as file:
       files.write_bytes(os.path.join(folder, name), file.read())
