@@ -145,7 +145,7 @@ def test_a_note_says_that_a_folder_lacks_its_settings(trained):
   ("flags", "message"),
   [
     ({"precision": "bfloat16"}, "--precision=bfloat16 (was float32)"),
-    ({"do_lower_case": False}, "--do_lower_case=False (was True)"),
+    ({"do_lower_case": False}, "--do_lower_case=false (was true)"),
     ({"max_seq_length": 12}, "--max_seq_length=12 (was 16)"),
     ({"problem": "regression"}, "--problem=regression (was single_label)"),
     ({"labels": "pos,neg"}, "has the labels neg, pos; the task's or those"),
@@ -541,7 +541,7 @@ def test_correcting_the_bias_trains_otherwise_and_cannot_change(tmp_path):
     trained = read_checkpoint(tmp_path / name, 10)["bert/pooler/dense/bias"]
     moved[name] = np.abs(trained).max()  # It starts at 0.
   assert moved["corrected"] < 0.7 * moved["plain"]
-  message = "--bias_correction=False (was True): the runs of "
+  message = "--bias_correction=false (was true): the runs of "
   program_flags.assert_refused(run_tiny(tmp_path, **flags), message)
 
 

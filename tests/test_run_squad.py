@@ -156,7 +156,7 @@ def test_other_settings_than_those_of_exports_are_noted(folder, out):
   (out / "prediction.json").write_text(json.dumps(changed))
   result = run_tiny(folder, **flags, padding_competes=False)
   assert program_flags.error_lines(result.stderr) == [
-    f"--version_2_with_negative=True, as {out / 'prediction.json'} says",
+    f"--version_2_with_negative=true, as {out / 'prediction.json'} says",
     f"--n_best_size=3, as {out / 'prediction.json'} says",
   ]
   assert (out / "predictions.json").read_bytes() == answers
@@ -174,14 +174,14 @@ def answer_with(folder, out, run=program_flags.succeed, **flags):
 def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
   source, out = folder / "out", tmp_path / "out"
   errors = program_flags.error_lines(answer_with(folder, out).stderr)
-  assert f"--padding_competes=False, as {source}/settings.json says" in errors
+  assert f"--padding_competes=false, as {source}/settings.json says" in errors
   assert f"--doc_stride=4, as {source}/prediction.json says" in errors
   for name in ("predictions.json", "null_odds.json"):
     assert (out / name).read_bytes() == (source / name).read_bytes()
   run_here = program_flags.run_here
   result = answer_with(folder, out, run_here, padding_competes=True)
   assert result.returncode == 1
-  assert "--padding_competes=True (was False): the runs of " in result.stderr
+  assert "--padding_competes=true (was false): the runs of " in result.stderr
 
 
 def silence(folder):
@@ -314,7 +314,7 @@ def test_training_on_makes_a_threshold_one_of_other_weights(
   ("flags", "message"),
   [
     ({"doc_stride": 3}, "--doc_stride=3 (was 4)"),
-    ({"padding_competes": True}, "--padding_competes=True (was False)"),
+    ({"padding_competes": True}, "--padding_competes=true (was false)"),
     # A threshold is that of these weights, not of earlier ones.
     (
       {"do_predict": True, "predict_file": "own.jsonl", **AUTO},

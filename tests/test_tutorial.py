@@ -34,7 +34,7 @@ def test_the_notebook_shows_what_its_cells_print():
   assert "from models/mini:" in text and "CUDA" not in text
   assert "from all-MiniLM-L6-v2:   " in text
   # Unused variables are counted, not listed.
-  assert "in it, not used: cls (7 variables)" in text
+  assert "in it, but not used: 7 variables of the pre-training heads" in text
   shown = re.findall(r"(?:largest part|scratch|pre-trained): +([\d.]+)%", text)
   largest, scratch, pretrained = map(float, shown)
   assert pretrained > scratch + 10 > largest + 20

@@ -175,8 +175,8 @@ def load_weights(
   loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
   print(f"weights from {start.source}")
   for title, names in (
-    ("not in it, start at random", loaded.missing),
-    ("in it, not used", loaded.unused),
+    ("not in it, they start with random values", loaded.missing),
+    ("in it, but not used", loaded.unused),
   ):
     if names:
       print(f"  {title}: {', '.join(_join_heads(names))}")
@@ -187,14 +187,15 @@ def _join_heads(names: Sequence[str]) -> list[str]:
   """Counts the variables of a head that has more than two.
 
   >>> _join_heads(["cls/a/bias", "cls/b/bias", "cls/c/kernel", "output_bias"])
-  ['cls (3 variables)', 'output_bias']
+  ['3 variables of the pre-training heads', 'output_bias']
   """
   heads = collections.Counter(name.partition("/")[0] for name in names)
   shown = {}  # In the order of the names.
   for name in names:
     head = name.partition("/")[0]
     is_long = heads[head] > 2 and head != "bert"
-    shown[f"{head} ({heads[head]} variables)" if is_long else name] = None
+    owner = "the pre-training heads" if head == "cls" else head
+    shown[f"{heads[head]} variables of {owner}" if is_long else name] = None
   return list(shown)
 
 

@@ -28,8 +28,6 @@ _CURVES = "curves.jsonl"
 _MOST_COLUMNS = 120  # A line is shorter.
 _SHORT_NAMES = {
   "examples_per_second": "examples/s",
-  "gradient_norm": "gradient",
-  "learning_rate": "rate",
 }
 MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 

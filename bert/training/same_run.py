@@ -169,6 +169,8 @@ def show(value: Any) -> str:
   """Returns a setting as a command line has it."""
   if isinstance(value, (list, tuple)):
     return ",".join(map(str, value)) or "none"
+  if isinstance(value, bool):
+    return str(value).lower()
   return "none" if value is None else str(value)
 
 
@@ -270,7 +272,7 @@ def _note_other_answers(trained, run):
   path = os.path.join(trained, _PREDICTION)
   earlier = files.read_json_if_any(path)
   differing = [
-    f"{name} {new} instead of {old}"
+    f"{name} {show(new)} instead of {show(old)}"
     for name, (old, new) in _find_changes(earlier, run.answers).items()
   ]
   if differing:
@@ -382,11 +384,12 @@ def enter_phase(
 
 def _describe_changes(old, new) -> list[str]:
   """Names what differs, also what only one of two programs records."""
-  return [
-    f"--{name}={new.get(name)} (was {old.get(name, 'not recorded')})"
-    for name in {**new, **old}
-    if old.get(name) != new.get(name)
-  ]
+  changes = []
+  for name in {**new, **old}:
+    if old.get(name) != new.get(name):
+      was = show(old.get(name, "not recorded"))
+      changes.append(f"--{name}={show(new.get(name))} (was {was})")
+  return changes
 
 
 def _read_phases(path: str, step: int) -> list[training_plan.Phase]:

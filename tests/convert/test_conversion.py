@@ -685,6 +685,6 @@ def test_fine_tuning_starts_without_a_pooler(capsys):
     output_folder.load_weights_of_run(settings, model)
   random = "bert/pooler/dense/bias, bert/pooler/dense/kernel"
   said = capsys.readouterr().out
-  assert f"not in it, start at random: {random}" in said
+  assert f"not in it, they start with random values: {random}" in said
   before = any_model.values("source")["cls/squad/output_weights"]
   assert np.array_equal(model.output_weights.numpy(), before)

@@ -57,7 +57,9 @@ def test_a_training_starts_with_layers_of_a_deeper_model(
 
   result = train(tmp_path, start)
   assert result.returncode == 0, result.stderr
-  random = "not in it, start at random: output_bias, output_weights\n"
+  random = (
+    "not in it, they start with random values: output_bias, output_weights\n"
+  )
   assert random in result.stdout
   theirs = dict(checkpoints.read(str(deep / "model.ckpt-7")))
   ours = dict(checkpoints.read(str(tmp_path / "out/model.ckpt-1")))

@@ -47,7 +47,7 @@ def test_what_older_versions_held_out_is_compared(tmp_path):
     ),
     (
       {"columns": {"text": "2", "header": True}},
-      "--text_column=2 (was review), the header True (was False)",
+      "--text_column=2 (was review), the header true (was false)",
     ),
     ({"scheme": "iob1"}, "--tag_scheme=iob1 (was iob2)"),
     ({"vocab_file_sha256": "cd"}, "--vocab_file is another vocabulary"),
