@@ -62,10 +62,8 @@ def compile_island(
 
     def gradient(upstream):
       # The upstream gradient of padding is 0, so that padding adds nothing to
-      # the gradients of biases and norms.
-      #
-      # Pads again in the backward pass, so that the padded copies are freed in
-      # between.
+      # the gradients of biases and norms. The arrays are padded again here, so
+      # that the padded copies of the forward pass need not be kept.
       with tf.control_dependencies([upstream]):
         again = [pad(x) for x in arrays]
       gradients = backward(pad(upstream), *again)
