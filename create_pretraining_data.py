@@ -47,6 +47,9 @@ class PretrainingDataSettings(pretraining.RecordFlags):
     "number from 0. Each row is then a document, and each line in it a "
     "sentence.",
   )
+  # The work is shared in two ways: among processes of this machine, and among
+  # jobs (shards), perhaps on many machines. Neither changes a record; together
+  # the shards hold the records of one job.
   num_processes: int = _flags(
     1,
     "How many blocks of documents are made at once; not more than there are "
@@ -88,6 +91,8 @@ def main() -> None:
       return
 
   vocabulary = pretraining.prepare(settings, inputs)
+
+  # The summary says how much of the text became records, and what [UNK] cost.
   total, records = make_records(
     settings, record_settings, vocabulary, inputs, outputs, shard
   )
