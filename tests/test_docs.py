@@ -9,6 +9,7 @@ import re
 import runpy
 import shlex
 import subprocess
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -148,6 +149,17 @@ def test_drawings_are_those_of_the_script():
   script = runpy.run_path(str(paths.ROOT / "examples" / "make_drawings.py"))
   for name, draw in script["DRAWINGS"].items():
     assert read(paths.ROOT / "docs" / name) == draw()
+
+
+def test_the_picture_of_the_demo_is_a_file_of_its_own(monkeypatch):
+  monkeypatch.syspath_prepend(str(paths.ROOT / "examples"))
+  script = runpy.run_path(str(paths.ROOT / "examples" / "draw_demo.py"))
+  picture = script["draw"]([(0, 0.0), (10, 50.0)], {"other text": 32.25})
+  # Nothing in it is HTML, and it starts where the first point is.
+  elements = ElementTree.fromstring(picture)
+  names = {element.tag.rpartition("}")[2] for element in elements.iter()}
+  assert names == {"svg", "title", "style", "text", "path"}
+  assert "other text: 32.2<" in picture
 
 
 def test_the_drawing_names_models_of_ours():
