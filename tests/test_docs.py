@@ -307,3 +307,9 @@ def test_the_page_of_a_new_task_shows_its_files_as_they_are():
   folder = paths.ROOT / "tests" / "new_task"
   # After a change of a file, copy it into the page.
   assert blocks(page, "python") == [read(folder / f"{n}.py") for n in names]
+
+
+def test_answers_of_the_hour_with_bert(monkeypatch):
+  monkeypatch.chdir(paths.ROOT)  # It reads models/mini.
+  page = paths.ROOT / "docs" / "reading.md"
+  assert run_python(page) == "".join(blocks(page, "text"))
