@@ -37,18 +37,21 @@ def check_files(settings: Any) -> None:
   Remote files are left out: TensorFlow opens them.
   """
   names = ("data_dir", "train_file", "eval_file", "predict_file")
-  places = [getattr(settings, name) or "" for name in names]
-  if any(map(remote.is_remote, places)):
+  paths = [getattr(settings, name) or "" for name in names]
+  if any(map(remote.is_remote, paths)):
     return
+
+  # Without --do_train the problem is not known yet: it may be the recorded one.
   task = find(settings)
-  if settings.do_train:  # Else the training may have recorded the problem.
+  if settings.do_train:
     check(settings, task)
+
   for kind in settings.data_kinds:
     for _, tables in task.sets(kind):
       for table in tables:
         if not files.exists(table.path):
-          there = file_search.describe_missing(os.path.dirname(table.path))
-          raise ValueError(f"--do_{kind}: no {table.path}; {there}")
+          folder = file_search.describe_missing(os.path.dirname(table.path))
+          raise ValueError(f"--do_{kind}: no {table.path}; {folder}")
 
 
 def check(settings: Any, task: classification.ClassificationTask) -> None:
@@ -65,7 +68,7 @@ def check(settings: Any, task: classification.ClassificationTask) -> None:
 
 def find(settings: Any) -> classification.ClassificationTask:
   """Makes the task; a ValueError names a task, file or column not known."""
-  columns = classification_tasks.Columns._fields
+  # The user's own files: the flags say where their columns are.
   if settings.task_name.lower() == "file":
     return classification_tasks.file_task(
       settings.data_dir,
@@ -73,24 +76,33 @@ def find(settings: Any) -> classification.ClassificationTask:
       eval_file=settings.eval_file,
       predict_file=settings.predict_file,
       columns=classification_tasks.Columns(
-        *(getattr(settings, f"{name}_column") for name in columns)
+        text=settings.text_column,
+        text_pair=settings.text_pair_column,
+        label=settings.label_column,
+        id=settings.id_column,
+        query=settings.query_column,
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
       problem=settings.problem,
       has_teacher=bool(settings.teacher),
       skips_unlabelled=settings.skip_unlabelled,
     )
+
+  # A benchmark: its files and columns are known.
   task = classification_tasks.find_task(
     settings.task_name, settings.xnli_language
   )
   if not settings.data_dir:
     raise ValueError(f"--task_name={settings.task_name} needs --data_dir")
-  # A default says what happens anyway. Without --do_train the problem may be
-  # that of the trained weights, given or not.
-  idle = {n: [flag.default] for n, flag in settings.flags_by_name().items()}
-  idle["problem"].append(task.problem)
+
+  # A flag that is ignored would mislead. Its default is accepted, which says
+  # what happens anyway, and so is the task's problem: without --do_train
+  # `fine_tuning.read_settings` has set that to the one of the trained weights.
+  flags = settings.flags_by_name()
   for name in _FILE_FLAGS:
-    if getattr(settings, name) not in idle[name]:
+    value = getattr(settings, name)
+    is_problem = name == "problem" and value == task.problem
+    if value != flags[name].default and not is_problem:
       raise ValueError(
         f"--{name}: --task_name=file takes it; the files of {task.name} are "
         "those of --data_dir, in columns of their own"
@@ -101,8 +113,11 @@ def find(settings: Any) -> classification.ClassificationTask:
 def choose_metric(
   settings: Any, task: classification.ClassificationTask
 ) -> str:
-  """Returns the name of the score that decides which weights are best."""
-  known = classification_results.metric_names(task.problem, task.metrics)
-  return shared_flags.choose_metric(
-    settings.best_metric or task.metrics[0], known
-  )
+  """Returns the score that decides which weights are best.
+
+  By default it is the first of the task's own, which is not the first of all
+  that are computed.
+  """
+  names = classification_results.metric_names(task.problem, task.metrics)
+  default = task.metrics[0]
+  return shared_flags.choose_metric(settings.best_metric or default, names)

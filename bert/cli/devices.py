@@ -97,16 +97,18 @@ def choose_precision(settings: _Settings) -> _Settings:
   """
   if settings.precision != "auto":
     return settings
+
   precision = "bfloat16" if _multiplies_bfloat16(settings) else "float32"
   if getattr(settings, "do_train", False):
     from bert.training import same_run
 
+    # Any seed's folder will do: all of them were trained by one command.
     seeds = getattr(settings, "seeds", ())
     output_dir = getattr(settings, "output_dir", "")
     folders = [os.path.join(output_dir, f"seed-{n}") for n in seeds]
     for folder in folders or [output_dir]:
-      if found := same_run.read_precision(folder):
-        precision, path = found
+      if recorded := same_run.read_precision(folder):
+        precision, path = recorded
         progress.note(f"--precision={precision}, as {path} says")
         break
   return dataclasses.replace(settings, precision=precision)
@@ -119,6 +121,8 @@ def _multiplies_bfloat16(settings) -> bool:
   gpus = tf.config.list_physical_devices("GPU")
   if uses_tpu(settings) or not gpus:
     return uses_tpu(settings) or processor.multiplies_bfloat16()
+
+  # NVIDIA's cards have them since compute capability 8.0 (Ampere, 2020).
   details = tf.config.experimental.get_device_details(gpus[0])
   return details.get("compute_capability", (0, 0)) >= (8, 0)
 
@@ -143,6 +147,8 @@ def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
   """Refuses local paths in flags that another machine's TPU must open."""
   if not uses_tpu_elsewhere(settings):
     return
+
+  # `names` are flags that hold several paths, separated by commas.
   for name in ("output_dir", "init_checkpoint", *names):
     value = getattr(settings, name, None) or ""
     for path in filter(None, value.split(",") if name in names else [value]):
@@ -158,11 +164,15 @@ def make_strategy(settings: DeviceSettings, says_so: bool = True):
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies log every step.
+
   if settings.precision == "bfloat16" and not _multiplies_bfloat16(settings):
     progress.note(
       "note: --precision=bfloat16 is slower than float32 here, for the device "
       "has no products of bfloat16; --precision=auto chooses"
     )
+
+  # The strategy first: several workers must connect before TensorFlow's devices
+  # are used, or it fails with "Collective ops must be configured at startup".
   strategy = _make_strategy(tf, settings)
   tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
   if tf.config.list_logical_devices("GPU"):
@@ -176,17 +186,21 @@ def make_strategy(settings: DeviceSettings, says_so: bool = True):
 
 
 def _make_strategy(tf, settings):
+  """Makes the strategy of --distribution."""
   distribution = "tpu" if uses_tpu(settings) else settings.distribution
   if distribution == "mirrored":
-    kinds = [tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")]
-    devices = kinds[0] or kinds[1]
+    # All GPUs; without one, all CPUs, which tests make several of.
+    gpus = tf.config.list_logical_devices("GPU")
+    devices = gpus or tf.config.list_logical_devices("CPU")
     return tf.distribute.MirroredStrategy([device.name for device in devices])
+
   if distribution == "multi_worker":
     try:
       return tf.distribute.MultiWorkerMirroredStrategy()
     except ValueError as error:  # It may not be JSON.
       value = os.environ.get("TF_CONFIG")
       raise ValueError(f"TF_CONFIG={value}: {error}") from None
+
   if distribution == "tpu":
     try:
       resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
@@ -199,10 +213,13 @@ def _make_strategy(tf, settings):
     except (tf.errors.OpError, ValueError, OSError) as error:
       raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error
     return tf.distribute.TPUStrategy(resolver)
+
+  # One device: TensorFlow's default strategy.
   return tf.distribute.get_strategy()
 
 
 def _warn_of_unused_gpu() -> None:
+  """Warns on a machine whose GPU the installed TensorFlow cannot use."""
   is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
   has_gpu = glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")
   if has_gpu and not is_hidden:
@@ -219,11 +236,14 @@ def describe(settings: DeviceSettings) -> str:
 
   kinds = ("TPU", "GPU", "CPU") if uses_tpu(settings) else ("GPU", "CPU")
   devices = next(filter(None, map(tf.config.list_logical_devices, kinds)))
-  kind, details = devices[0].device_type, [settings.precision]
+  kind = devices[0].device_type
+
+  details = [settings.precision]
   if kind == "GPU":
     if settings.precision == "float32":
       details.append("TF32" if settings.tf32 else "no TF32")
     details.append("deterministic" if settings.deterministic else "fast")
+
   uses_one = settings.distribution == "default" and not uses_tpu(settings)
   used = 1 if uses_one else len(devices)
   name = f"{used} {kind}s" if used > 1 else f"one {kind}"

@@ -54,6 +54,8 @@ class InferenceSettings(
         "each host a part of the input, and pass --distribution=mirrored for "
         "all of its devices"
       )
+
+    # Remote files need TensorFlow: they are looked at when they are opened.
     path = self.input_file
     is_file = not self.reads_standard_input
     if is_file and getattr(self, "text", ()):
@@ -64,5 +66,7 @@ class InferenceSettings(
       inputs = file_search.expand_patterns(path, "input_file")
       file_search.check_is_no_input(self.output_file, inputs)
     super().check()
+
+    # This reads the first lines: last, for a flag may be wrong more plainly.
     if is_file and not remote.is_remote(path):
       text_files.check(inputs, self.text_column)

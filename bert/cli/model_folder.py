@@ -1,7 +1,7 @@
 """The one door for models: the files of a folder, whoever wrote them.
 
 A program asks it once: about a Google release, the --output_dir of a training,
-or a model of another library. All others see a
+or a model of another library. The rest of the code sees only a
 `bert.convert.models.ModelFolder`:
 
   settings = model_folder.find_files(TaggingSettings.read())
@@ -25,8 +25,10 @@ if TYPE_CHECKING:  # They load TensorFlow.
 
 _Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
 _Casing = tuple[bool, str]  # do_lower_case, and the file that says it.
-_ROUNDED_TO = 128  # A multiple of this may be the vocab_size of a new model.
-_ADDING = ("added_tokens.json", "tokenizer.json")  # To the tokens of vocab.txt.
+# The vocab_size of a new model may be rounded up to a multiple of this.
+_ROUNDED_TO = 128
+# Files of Hugging Face that may add tokens to those of vocab.txt.
+_ADDING = ("added_tokens.json", "tokenizer.json")
 
 
 def open_model(
@@ -34,8 +36,12 @@ def open_model(
 ) -> "models.ModelFolder":
   """Opens a checkpoint or another library's model.
 
-  `find_weights` makes the path of --model. A ValueError says that there is no
-  model, a file is damaged, or the config is not that of the weights.
+  A ValueError says that there is no model, a file is damaged, or the config is
+  not that of the weights.
+
+  Args:
+    path: as --init_checkpoint; `find_weights` makes it of a --model.
+    bert_config_file: read instead of the config beside the weights; or None.
   """
   from bert.convert import formats  # Slow: TensorFlow.
 
@@ -46,21 +52,28 @@ def open_model(
 def make_encoder(
   folder: "models.ModelFolder", dtype: str | None = None, name: str = "bert"
 ) -> "tuple[modeling.BertModel, list[str]]":
-  """Makes the encoder of a model; names the weights it lacks."""
+  """Makes the encoder of a model; names the weights it lacks.
+
+  Args:
+    folder: the opened model.
+    dtype: a Keras dtype policy; None for the global one.
+    name: the layer's. Checkpoints call the encoder "bert" whatever its name.
+  """
   from bert.encoders import encoder_table  # Slow: TensorFlow.
   from bert.weights import checkpoints
 
   if not folder.config:
     raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
+
   encoder = encoder_table.make_encoder(folder.config, dtype, name)
   variables = {
     "bert" + variable.path.removeprefix(name): variable.value
     for variable in encoder.variables
   }
-  found = checkpoints.assign(
+  assigned = checkpoints.assign(
     folder.weights, variables, checkpoints.is_above_layers
   )
-  return encoder, found.missing
+  return encoder, assigned.missing
 
 
 def find_files(settings: _Settings) -> _Settings:
@@ -71,9 +84,12 @@ def find_files(settings: _Settings) -> _Settings:
   """
   if settings.model:
     settings = _with_files(settings, settings.model)
+
+  # What opens the model loads TensorFlow, so it waits until somebody asks.
   path = settings.init_checkpoint or settings.folder or ""
   opener = functools.partial(open_model, path, settings.bert_config_file)
   settings = dataclasses.replace(settings, open_model=functools.cache(opener))
+
   if "do_lower_case" in settings.flags_by_name():
     settings = _with_casing(settings)
   return settings
@@ -82,32 +98,38 @@ def find_files(settings: _Settings) -> _Settings:
 def _with_files(settings: _Settings, model: str) -> _Settings:
   """Returns settings with --model's files for the flags that are not given."""
   values = settings.flag_values()
-  run = values.get("output_dir") or "", values.get("seeds") or ()
-  folder = find_folder(model, *run)
-  found = {
+  folder = find_folder(
+    model, values.get("output_dir") or "", values.get("seeds") or ()
+  )
+  files_of_model = {
     name: find(folder)
     for name, find in _FINDERS.items()
     if name in values and not values[name]
   }
-  name = hub.name_of(folder)
-  return dataclasses.replace(settings, model=name, folder=folder, **found)
+  return dataclasses.replace(
+    settings, model=hub.name_of(folder), folder=folder, **files_of_model
+  )
 
 
 def _with_casing(settings: _Settings) -> _Settings:
   """Returns settings with the casing of the model, if anything shows it."""
-  value = settings.flag_values()["do_lower_case"]
+  do_lower_case = settings.flag_values()["do_lower_case"]
   casing = _find_casing(settings)
-  if casing and casing[0] != value:
-    value, source = casing
+  if casing and casing[0] != do_lower_case:
+    do_lower_case, source = casing
     if "do_lower_case" in settings.given:
       raise ValueError(
-        f"--do_lower_case={not value}: {source} says {value}: leave out the "
-        "flag"
+        f"--do_lower_case={not do_lower_case}: {source} says {do_lower_case}: "
+        "leave out the flag"
       )
-    progress.note(f"--do_lower_case={value}, as {source} says")
-    settings = dataclasses.replace(settings, **{"do_lower_case": value})
-  checkpoint = settings.init_checkpoint
-  tokenization.validate_case_matches_checkpoint(value, checkpoint)
+    progress.note(f"--do_lower_case={do_lower_case}, as {source} says")
+    changed = {"do_lower_case": do_lower_case}
+    settings = dataclasses.replace(settings, **changed)
+
+  # The names of Google's releases say their casing, as the original checks.
+  tokenization.validate_case_matches_checkpoint(
+    do_lower_case, settings.init_checkpoint
+  )
   return settings
 
 
@@ -116,7 +138,14 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
 
   A name without a revision means the commit with which the run in `output_dir`,
   or that of one of its seeds, began.
+
+  Args:
+    model: a local folder, or a name of the Hub, maybe with a commit:
+      owner/name or owner/name@commit.
+    output_dir: of the run; "" if there is none.
+    seeds: those of --seeds.
   """
+  # A run must not change its weights because the model's owner does.
   folders = [output_dir, *(f"{output_dir}/seed-{seed}" for seed in seeds)]
   for folder in [] if files.exists(model) else filter(None, folders):
     path = os.path.join(folder, hub.RECORD)
@@ -124,6 +153,7 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
     if begun.partition("@")[0] == model:
       progress.note(f"--model={begun}, as {path} says")
       model = begun
+
   folder = hub.find(model, "--model=")
   if not files.exists(folder):
     raise ValueError(
@@ -137,9 +167,12 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
 
 def record(settings: shared_flags.ModelSettings) -> None:
   """Writes which model of the Hub a run began with; a ValueError if another."""
-  name, path = settings.model, os.path.join(settings.output_dir, hub.RECORD)
+  name = settings.model
+  path = os.path.join(settings.output_dir, hub.RECORD)
+
+  # A local folder has no commit to keep.
   if not settings.folder or name == settings.folder:
-    return  # A local folder: there is no commit to keep.
+    return
   begun = files.read_json_if_any(path).get("model", name)
   if begun != name:
     raise ValueError(
@@ -163,30 +196,31 @@ def _find_config(folder: str) -> str | None:
 
 def _find_vocab_file(folder: str) -> str:
   """Returns the vocabulary; a ValueError if it is missing, or lacks tokens."""
-  found = tokenizer_files.find_vocabulary(
+  vocab_file = tokenizer_files.find_vocabulary(
     [
       folder,
       os.path.join(folder, "assets"),  # A SavedModel's.
       os.path.join(folder, "assets", "tokenizer"),  # KerasHub's.
     ]
   )
-  if not found:
+  if not vocab_file:
     raise ValueError(
       f"--model={folder}: holds no {vocabulary_table.NAMES[0]}: pass "
       f"--vocab_file; {file_search.describe_missing(folder)}"
     )
-  adding = (os.path.join(folder, name) for name in _ADDING)
-  if found == os.path.join(folder, "vocab.txt") and any(
-    map(files.exists, adding)
-  ):
+
+  # In Hugging Face's folders, tokens that were added later stand in another
+  # file: read by vocab.txt alone, the model's last rows would have no token.
+  may_add = any(files.exists(os.path.join(folder, name)) for name in _ADDING)
+  if may_add and vocab_file == os.path.join(folder, "vocab.txt"):
     tokens = tokenizer_files.read_vocabulary(folder)
-    if added := tokens[vocabulary_table.size_of(found) :]:
+    if added := tokens[vocabulary_table.size_of(vocab_file) :]:
       raise ValueError(
-        f"{found}: lacks the token {added[0]!r} that was added later ("
+        f"{vocab_file}: lacks the token {added[0]!r} that was added later ("
         f"{len(added)} in all): `python convert_checkpoint.py --input={folder} "
         "--output=...` writes one vocabulary of all"
       )
-  return found
+  return vocab_file
 
 
 def find_weights(folder: str) -> str:
@@ -207,15 +241,18 @@ def _find_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   """Returns the casing of a model, and the file next to it that says it."""
   values = settings.flag_values()
   paths = [settings.folder, *map(values.get, ("model_dir", *_FINDERS))]
-  folders = {}  # In this order, each once.
+
+  # The paths themselves and the folders they are in: in this order, each once.
+  folders = {}
   for path in filter(None, paths):
     folders |= {path: None, os.path.dirname(path) or ".": None}
+
   for folder in folders:
-    found = tokenizer_files.read_casing(folder)
-    if not found and folder == settings.folder:
-      found = _guess_casing(settings)
-    if found:
-      return found
+    casing = tokenizer_files.read_casing(folder)
+    if not casing and folder == settings.folder:
+      casing = _guess_casing(settings)
+    if casing:
+      return casing
   return None
 
 
@@ -226,11 +263,14 @@ def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   """
   folder = settings.folder or ""
   vocab_file = settings.flag_values()["vocab_file"]  # Given, or in the folder.
+
+  # A SavedModel of TF-Hub holds the casing as a variable beside its weights.
   if vocab_file == os.path.join(folder, "assets", "vocab.txt"):
-    is_start = "init_checkpoint" not in settings.given
-    start = settings.open_model() if is_start else open_model(folder)
-    if start.do_lower_case is not None:
-      return start.do_lower_case, folder
+    has_other_weights = "init_checkpoint" in settings.given
+    model = open_model(folder) if has_other_weights else settings.open_model()
+    if model.do_lower_case is not None:
+      return model.do_lower_case, folder
+
   if "do_lower_case" in settings.given:
     return None
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
@@ -247,16 +287,18 @@ def read_config(
     from bert.convert import formats  # Slow: TensorFlow.
 
     return formats.read_config(settings.bert_config_file)
-  folder = settings.open_model()
-  if not folder.config:
+
+  model = settings.open_model()
+  if not model.config:
     raise ValueError(
       f"--model={settings.model}: holds no bert_config.json: pass "
       "--bert_config_file"
     )
-  for field in folder.assumed:
-    value = getattr(folder.config, field)
+  # Not every library writes down all that a config has.
+  for field in model.assumed:
+    value = getattr(model.config, field)
     progress.note(f"not in {settings.model}, taken: {field}={value!r}")
-  return folder.config
+  return model.config
 
 
 def read_checked_config(
@@ -271,7 +313,7 @@ def read_checked_config(
 
 
 def check_length(max_seq_length: int, config: "modeling.EncoderConfig") -> None:
-  """Raises a ValueError if a model has no positions for so many tokens."""
+  """Raises a ValueError if a model has fewer positions than the tokens."""
   if max_seq_length > config.max_position_embeddings:
     raise ValueError(
       f"--max_seq_length={max_seq_length} is above the config's "
@@ -283,20 +325,22 @@ def initial_labels(settings: shared_flags.StartSettings) -> tuple[str, ...]:
   """Returns the labels of the head in --init_checkpoint, () if not known."""
   if not settings.init_checkpoint:
     return ()
-  start = settings.open_model()
-  # They may be of a head that is not read, such as DistilBERT's.
-  return start.labels if "output_weights" in start.weights.shapes else ()
+  model = settings.open_model()
+  # The labels may be of a head that is not read, such as DistilBERT's.
+  return model.labels if "output_weights" in model.weights.shapes else ()
 
 
 def check_vocabulary(path: str, config: "modeling.EncoderConfig") -> None:
   """Raises a ValueError if a vocabulary has more tokens than a model rows."""
-  vocab, rows = vocabulary_table.load_vocab(path), config.vocab_size
+  vocab = vocabulary_table.load_vocab(path)
+  rows = config.vocab_size
   size = max(vocab.values()) + 1
   if size > rows:
     raise ValueError(
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
       f"config is {rows}: they are of different models"
     )
+
   missing = rows - len(vocabulary_table.ids_of_tokens(vocab))
   if missing >= _ROUNDED_TO:
     _note_rows_without_token(path, missing, rows)
@@ -320,9 +364,13 @@ def fit_vocabulary(settings, config):
   if not settings.vocab_file:
     return config
   size = vocabulary_table.size_of(settings.vocab_file)
+
+  # The table of trained weights has its size already.
   if settings.init_checkpoint:
     check_vocabulary(settings.vocab_file, config)
     return config
+
+  # A table that is a little longer may be the user's choice.
   if size <= config.vocab_size < size + _ROUNDED_TO:
     return config
   print(

@@ -19,7 +19,7 @@ from bert.training import model_selection, same_run
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 
-# They say what the model of a folder is.
+# These files say what the model of a folder is.
 _MODEL_FILES = {
   "bert_config.json",
   hub.RECORD,
@@ -29,7 +29,7 @@ _MODEL_FILES = {
   "training.json",
   *vocabulary_table.NAMES,
 }
-# No results: features, curves, temporary files.
+# Features, curves and temporary files, which a run makes before any result.
 _MADE_EARLY = re.compile(r"\.tf_record|^events\.out|^curves\.jsonl$|^\.")
 
 
@@ -44,6 +44,11 @@ def claim(
   A run that fails before it has weights or results leaves only features, and
   the curves of a training. A ValueError says that the folder cannot be written
   or is of another config, an OSError that another process is training in it.
+
+  Args:
+    settings: have --output_dir, and whether the run trains.
+    config: of the run's model.
+    strategy: says which worker is the chief, which alone claims the folder.
   """
   folder = settings.output_dir
   if re.search(r"[*?\[\\]", folder):
@@ -51,8 +56,10 @@ def claim(
       f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
       "path with *, ?, [ or \\ in it; choose another"
     )
+
   is_chief = strategy.extended.should_checkpoint
   with contextlib.ExitStack() as stack:
+    # A run that cannot write its results must fail now, not after hours.
     try:
       if not remote.is_remote(folder):
         stack.enter_context(_new_folder(folder))
@@ -63,9 +70,13 @@ def claim(
         f"--output_dir={folder}: not a folder that can be written: "
         f"{error.strerror}"
       ) from error
+
+    # Two trainings would overwrite each other's checkpoints.
     if settings.do_train and is_chief:
       stack.enter_context(atomic.claim_folder(folder))
     same_run.check_config(folder, config)
+
+    # The stack unwinds backwards: this cleans before an empty folder goes.
     if is_chief and not remote.is_remote(folder):
       stack.push(functools.partial(_clean_up, folder, set(os.listdir(folder))))
     if is_chief:
@@ -90,9 +101,16 @@ def _new_folder(folder: str) -> Iterator[None]:
 def _clean_up(folder: str, before: set[str], kind, error, trace) -> None:
   """Removes new files that say what a folder's model is, if a run made none.
 
-  `kind`, `error` and `trace` are of the exception that ends it, or None.
+  Args:
+    folder: the output folder.
+    before: the names of the files in it when the run began.
+    kind: of the exception that ends the run, or None, as `error` and `trace`.
+    error: the exception.
+    trace: its traceback.
   """
   new = {n for n in os.listdir(folder) if not _MADE_EARLY.search(n)} - before
+
+  # SystemExit ends a training that a signal has stopped: it saved a checkpoint.
   has_failed = error and not isinstance(error, SystemExit)
   if has_failed and new.issubset(_MODEL_FILES):
     for name in new:
@@ -129,20 +147,26 @@ def load_weights_of_run(
   Without --do_train, prefers the run's best weights, and none may be missing.
   Returns the number of updates behind the weights.
   """
-  folder, variables = settings.output_dir, checkpoints.model_variables(model)
+  folder = settings.output_dir
+  variables = checkpoints.model_variables(model)
   if settings.do_train:
     return load_weights(settings, variables)
+
+  # In this order: the best weights of the run, its last ones, other weights.
   step = model_selection.restore_best(folder, variables)
   if step is not None:
     print(f"weights from the best evaluation, at step {step}")
     return step
   if checkpoints.latest_checkpoint(folder):
     return load_weights(settings, variables)
+
   if not settings.init_checkpoint:
     raise ValueError(
       f"--output_dir={folder} holds no trained model: pass --do_train=true, or "
       "--init_checkpoint with one"
     )
+
+  # Without training, a head with random weights would answer at random.
   missing = sorted(set(variables) - set(settings.open_model().weights.shapes))
   if not model.uses_pooler:
     missing = [name for name in missing if "/pooler/" not in name]
@@ -163,17 +187,21 @@ def load_weights(
   Returns the number of updates behind the weights.
   """
   folder = settings.output_dir
-  # A training skips a checkpoint whose slots are damaged: so must this.
+  # A training also reads the moments of Adam, and skips a checkpoint in which
+  # they are damaged: so must this, or it would load another step's weights.
   step = checkpoints.restore(folder, variables, reads_all=settings.do_train)
   if step is not None:
     print(f"weights from {checkpoints.saved_prefix(folder, step)}")
     return step
+
   if not settings.init_checkpoint:
     print("no checkpoint given: the weights are random")
     return 0
-  start = settings.open_model().weights
-  loaded = checkpoints.assign(start, variables, checkpoints.is_above_layers)
-  print(f"weights from {start.source}")
+
+  # Heads may differ, but all layers of the encoder must be there.
+  weights = settings.open_model().weights
+  loaded = checkpoints.assign(weights, variables, checkpoints.is_above_layers)
+  print(f"weights from {weights.source}")
   for title, names in (
     ("not in it, they start with random values", loaded.missing),
     ("in it, but not used", loaded.unused),
@@ -190,13 +218,15 @@ def _join_heads(names: Sequence[str]) -> list[str]:
   ['3 variables of the pre-training heads', 'output_bias']
   """
   heads = collections.Counter(name.partition("/")[0] for name in names)
-  shown = {}  # In the order of the names.
+
+  # The keys of a dict: in the order of the names, each once.
+  lines = {}
   for name in names:
     head = name.partition("/")[0]
     is_long = heads[head] > 2 and head != "bert"
     owner = "the pre-training heads" if head == "cls" else head
-    shown[f"{heads[head]} variables of {owner}" if is_long else name] = None
-  return list(shown)
+    lines[f"{heads[head]} variables of {owner}" if is_long else name] = None
+  return list(lines)
 
 
 def trained_folder(settings: shared_flags.TrainingSettings) -> str:
@@ -210,6 +240,7 @@ def trained_folder(settings: shared_flags.TrainingSettings) -> str:
 def starts_elsewhere(settings: shared_flags.TrainingSettings) -> bool:
   """Returns whether a run predicts with the weights of --init_checkpoint."""
   folder = settings.output_dir
+  # Weights in the output folder come first; a training starts or resumes there.
   is_own = settings.do_train or model_selection.best_step(folder) is not None
   return bool(
     settings.init_checkpoint

@@ -47,17 +47,23 @@ def run_program(
   """Calls `main` and exits with its status.
 
   Errors the user can fix (a ValueError, an OSError, a missing optional package)
-  print one line on standard error and exit with status 1; others are bugs and
-  keep their traceback. `kind` is not needed after `start`; `takes_others` means
-  that `main` takes a list of the arguments that are not flags.
+  print one line on standard error and exit with status 1; any other exception
+  is a bug and keeps its traceback.
+
+  Args:
+    main: the work of the program; None or an exit status is its result.
+    kind: the settings to parse and check; None after `start`, which did so.
+    takes_others: whether `main` takes a list of the arguments that are not
+      flags.
   """
-  others = _parse_flags(kind, takes_others) if kind else []
+  words = _parse_flags(kind, takes_others) if kind else []
 
   def work() -> int | None:
     if kind:
       kind.read().check()
-    return main(others) if takes_others else main()
+    return main(words) if takes_others else main()
 
+  # Here or in `start` the flags have been parsed: absl is not to do it again.
   app.run(lambda argv: _call(work), flags_parser=lambda argv: argv)
 
 
@@ -70,6 +76,7 @@ def _call(work: Callable[[], int | None]) -> int:
   except KeyboardInterrupt:
     return _fail("interrupted", status=130)
   except Exception as error:
+    # A lack of memory and lost workers have exceptions of TensorFlow's own.
     message = _describe_failure(error)
     if not message:
       raise
@@ -78,11 +85,14 @@ def _call(work: Callable[[], int | None]) -> int:
 
 def _parse_flags(kind, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
-  sys.excepthook = _end_in_a_line  # The imports that follow take seconds.
+  # Ctrl-C may come during the imports that follow, which take seconds.
+  sys.excepthook = _end_in_a_line
+  # A label with a letter that the terminal lacks must not end a training.
   if isinstance(sys.stdout, io.TextIOWrapper):
-    # Labels that the terminal lacks do not end a training.
     sys.stdout.reconfigure(errors="backslashreplace")
+
   kind.define_flags()
+  # absl's --help lists flags of modules; ours has the docstring and groups.
   arguments = sys.argv[1:]
   if "--" in arguments:
     arguments = arguments[: arguments.index("--")]
@@ -91,16 +101,17 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
     print(typed_flags.describe_flags(kind, shows_all))
     sys.exit(0)
+
   try:
-    others = typed_flags.parse_command_line(kind, takes_others)
+    words = typed_flags.parse_command_line(kind, takes_others)
     kind.read()
   except ValueError as error:
     sys.exit(_fail(str(error)))
-  return others
+  return words
 
 
 def _end_in_a_line(kind, error, trace) -> None:
-  """Describes Ctrl-C outside of `main` in a line; others as usual."""
+  """Describes Ctrl-C outside of `main` in a line; prints other tracebacks."""
   if kind is KeyboardInterrupt:
     _fail("interrupted")
   else:
@@ -108,12 +119,16 @@ def _end_in_a_line(kind, error, trace) -> None:
 
 
 def _describe(error: Exception) -> str:
+  """Returns the message of an error; of a file, with the flag that names it."""
   if not (isinstance(error, OSError) and error.filename and error.strerror):
     return str(error)
+
+  # Python's own message would be "[Errno 2] No such file or directory: ...".
   path = str(error.filename)
-  values = ((name, FLAGS[name].value) for name in FLAGS)
-  flag = next((f"--{name}=" for name, value in values if value == path), "")
-  return f"{flag}{path}: {error.strerror}"  # Without "[Errno 2]".
+  for name in FLAGS:
+    if FLAGS[name].value == path:
+      return f"--{name}={path}: {error.strerror}"
+  return f"{path}: {error.strerror}"
 
 
 def _fail(message: str, status: int = 1) -> int:
@@ -126,6 +141,7 @@ def _fail(message: str, status: int = 1) -> int:
 def _describe_failure(error: Exception) -> str | None:
   """Describes failures that are not bugs: lost workers, lack of memory."""
   if "distribution" in FLAGS and FLAGS.distribution == "multi_worker":
+    # This loads TensorFlow, which a program with several workers has loaded.
     from bert.inputs import training_input
 
     if isinstance(error, training_input.LOST_WORKER_ERRORS):
@@ -140,7 +156,14 @@ def _describe_failure(error: Exception) -> str | None:
 def print_end(
   start: float, *lines: str, command: str = "", file: TextIO | None = None
 ) -> None:
-  """Prints what ends a program: its time, these lines and the next command."""
+  """Prints what ends a program: its time, these lines and the next command.
+
+  Args:
+    start: when the program began, by `time.monotonic`.
+    *lines: printed indented, one each.
+    command: what the user may run next; "" for nothing.
+    file: None for the standard output.
+  """
   after = [f"next: {command}"] if command else []
   title = f"finished in {format_time(start)}"
   print("\n  ".join([title, *lines, *after]), file=file)

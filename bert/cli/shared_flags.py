@@ -14,7 +14,8 @@ _data = typed_flags.group("Data")
 _training = typed_flags.group("Training")
 _evaluation = typed_flags.group("Evaluation and prediction")
 
-MOST_STEPS = 10**9  # A year of 30 a second.
+# Steps that no training reaches: a year at 30 steps a second.
+MOST_STEPS = 10**9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,9 +162,9 @@ class TrainingSettings(ModelSettings):
 
   def check(self) -> None:
     """Refuses a run without anything to do, too."""
-    known = self.flags_by_name()
-    asked = ("do_train", "do_eval", "do_predict")
-    work = [name for name in asked if name in known]
+    # Not every program has all three.
+    flags = self.flags_by_name()
+    work = [n for n in ("do_train", "do_eval", "do_predict") if n in flags]
     if not any(getattr(self, name) for name in work):
       *names, last = [f"--{name}=true" for name in work]
       raise ValueError(f"nothing to do: pass {', '.join(names)} or {last}")
@@ -273,12 +274,14 @@ class FineTuningSettings(
 
   def check(self) -> None:
     """Refuses evaluations that contradict each other, too, and far TPUs."""
+    # Fine-tuning makes its rows on this machine, and hands them to the device.
     devices.check_tpu_paths(self)
     if self.do_train and devices.uses_tpu_elsewhere(self):
       raise ValueError(
         "--distribution=tpu: another machine's TPU cannot take the training "
         "data: run on the TPU's own machine with --tpu_name=local"
       )
+
     if self.eval_every_steps and self.eval_every_epochs:
       raise ValueError(
         "--eval_every_steps and --eval_every_epochs: pass only one"
@@ -373,7 +376,7 @@ class DataSettings(SplitSettings, EvaluationSettings):
     """The data that the flags ask for: some of train, eval and predict."""
     evaluates = self.do_eval or self.evaluates_in_training
     asked = {
-      # A file to split is read for both.
+      # The file that --eval_share splits is read to train and to evaluate.
       "train": self.do_train or (evaluates and self.eval_share),
       "eval": evaluates and not self.eval_share,
       "predict": self.do_predict,
@@ -384,19 +387,33 @@ class DataSettings(SplitSettings, EvaluationSettings):
 def find_data_files(
   settings: DataSettings, endings: Sequence[str], predicts: bool = True
 ) -> dict[str, str]:
-  """Returns the paths of the data files by purpose: train, eval or predict."""
-  folder, paths = settings.data_dir or "", {}
+  """Finds the data files that the flags ask for.
+
+  Args:
+    settings: --data_dir and the three flags of single files, which come first.
+    endings: of the files that a folder may hold, such as ".tsv".
+    predicts: False leaves out the file to predict.
+
+  Returns:
+    The paths by purpose: "train", "eval" or "predict".
+  """
+  folder = settings.data_dir or ""
+  paths = {}
   for kind in settings.data_kinds:
     if kind == "predict" and not predicts:
       continue
-    path, names = getattr(settings, f"{kind}_file"), file_search.SPLITS[kind]
+    path = getattr(settings, f"{kind}_file")
     if path:
       path_checks.check(f"{kind}_file", "file", path)
     elif not folder:
+      # An evaluation on a share reads the training file, though nothing trains.
       share = ", or --eval_share" if kind == "eval" else ""
       is_split = kind == "train" and not settings.do_train
       name = "eval_share" if is_split else f"do_{kind}"
       raise ValueError(f"--{name} needs --{kind}_file or --data_dir{share}")
+
+    # A folder may call the file to evaluate dev, valid or val.
+    names = file_search.SPLITS[kind]
     paths[kind] = path or file_search.find_one(folder, names, endings)
     if not paths[kind]:
       raise ValueError(
@@ -407,11 +424,15 @@ def find_data_files(
   return paths
 
 
-def choose_metric(best_metric: str | None, known: Sequence[str]) -> str:
-  """Returns the score that decides which weights are best, or the first."""
-  name = (best_metric or known[0]).removeprefix("eval_")
-  if name not in known:
+def choose_metric(best_metric: str | None, names: Sequence[str]) -> str:
+  """Returns the score that decides which weights are best.
+
+  It is --best_metric, with or without "eval_" before it, or else the first of
+  the names that a task's scores have.
+  """
+  name = (best_metric or names[0]).removeprefix("eval_")
+  if name not in names:
     raise ValueError(
-      f"--best_metric={name}: expected one of {', '.join(known)}"
+      f"--best_metric={name}: expected one of {', '.join(names)}"
     )
   return name

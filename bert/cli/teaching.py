@@ -30,12 +30,15 @@ def find_teacher(
   folder = settings.teacher
   if not folder or not data.train:
     return None
+
+  # Only these problems have a loss against logits of a teacher.
   problem = data.problem
   if data.pooling or problem not in distillation.LOSSES:
     raise ValueError(
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
       "run_squad.py learn from one"
     )
+
   theirs = _read_settings(folder)
   prefix = checkpoints.latest_checkpoint(model_folder.find_weights(folder))
   if not prefix or "problem" not in theirs:
@@ -50,16 +53,21 @@ def find_teacher(
   shared = ["problem", "labels", same_run.VOCABULARY]
   shared += [name for name in settings.deciding("features") if name in theirs]
   for name in shared:
-    wanted, found = (same_run.show(x.get(name)) for x in (ours, theirs))
-    if wanted != found:
+    wanted = same_run.show(ours.get(name))
+    recorded = same_run.show(theirs.get(name))
+    if wanted != recorded:
       raise ValueError(
-        f"--teacher={folder}: its {name} is {found:.80}, that of this run "
+        f"--teacher={folder}: its {name} is {recorded:.80}, that of this run "
         f"{wanted:.80}: expected the same"
       )
-  return files.hash_file(f"{prefix}.index")[:12]  # It has those of all tensors.
+
+  # The index of a checkpoint has the checksums of all tensors: it is a digest
+  # of them, and small.
+  return files.hash_file(f"{prefix}.index")[:12]
 
 
 def _read_settings(folder: str) -> dict[str, Any]:
+  """Returns what the teacher's training recorded, by name."""
   recorded = same_run.read_training(folder).items()
   return {name: value for name, (value, _) in recorded}
 
@@ -70,14 +78,21 @@ def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
   The rows to train on get a feature more: the teacher's logits, in a feature
   file of their own, beside that of the rows.
   """
-  settings, train, counts = run.settings, run.data.train, {}
+  settings = run.settings
+  train = run.data.train
+
+  # A set with the key of the rows and the teacher's digest: its file is made
+  # again if one of the two changes, and else read.
   source = {**train.source, "teacher": run.record.training["teacher"]}
-  data = dataclasses.replace(
+  dataset = dataclasses.replace(
     train, suffix="_teacher", source=source, shows_progress=False
   )
-  rows = _make_rows(run, counts)
-  logits = data.open_or_make(run.local_folder, rows, counts)
+  facts: dict[str, Any] = {}
+  rows = _make_rows(run, facts)
+  logits = dataset.open_or_make(run.local_folder, rows, facts)
   logits.print_summary(f"teacher: {len(logits):,} rows of logits")
+
+  # From now on each row of the training set is read with its logits.
   train.features.add_features(logits)
   feature = tf.io.FixedLenFeature(logits.counts["shape"], tf.float32)
   others = {**train.layout.others, distillation.FEATURE: feature}
@@ -90,9 +105,14 @@ def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
   )
 
 
-def _make_rows(run, counts) -> Iterator[feature_files.Row]:
-  """Yields the logits of all rows in the order in which they are computed."""
-  train, features = run.data.train, run.data.train.features
+def _make_rows(run, facts) -> Iterator[feature_files.Row]:
+  """Yields the logits of all rows in the order in which they are computed.
+
+  `facts` gets the shape of a row's logits, which the feature file keeps.
+  """
+  train = run.data.train
+  features = train.features
+
   # The program makes the teacher as it makes its own model.
   folder = run.settings.teacher
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
@@ -103,6 +123,7 @@ def _make_rows(run, counts) -> Iterator[feature_files.Row]:
 
   def predict(outputs, batch):
     logits = distillation.as_logits(outputs)
+    # Logits of tokens: batches differ in length, but a file has one shape.
     if logits.shape.rank == 3:
       missing = run.settings.max_seq_length - tf.shape(logits)[1]
       logits = tf.pad(logits, [[0, 0], [0, missing], [0, 0]])
@@ -115,7 +136,7 @@ def _make_rows(run, counts) -> Iterator[feature_files.Row]:
   with training_input.naming_bad_record(features.find_fault):
     results = alone.iterate(batches, total=len(features))
     for indices, result in zip(order, results, strict=True):
-      counts["shape"] = list(result["logits"].shape[1:])
+      facts["shape"] = list(result["logits"].shape[1:])
       for index, logits in zip(indices, result["logits"], strict=True):
         values = record_writer.float_feature(logits.ravel())
         record = record_writer.encode_example({distillation.FEATURE: values})

@@ -32,12 +32,13 @@ class TrainingRun:
   data: Any
   strategy: tf.distribute.Strategy
   config: modeling.EncoderConfig
-  step: int = 0  # The number of updates behind the weights.
-  # Sections of report.html: HTML by the title.
+  # The number of updates behind the weights.
+  step: int = 0
+  # The sections of report.html: HTML by the title.
   report_sections: dict[str, str] = dataclasses.field(default_factory=dict)
   # The scores to show first, the most important one at their head.
   first_scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  # What answers without a model get, by the name of the curve beside it.
+  # The scores of answers without a model, by the name of the curve to compare.
   guesses: dict[str, Any] = dataclasses.field(default_factory=dict)
   model: keras.Model = dataclasses.field(init=False)
   predictor: prediction.Predictor = dataclasses.field(init=False)
@@ -68,10 +69,11 @@ class TrainingRun:
     self, scores: Mapping[str, float], name: str = "eval_results.txt"
   ) -> None:
     """Prints scores and writes them to a file, sorted by name."""
-    # The original printed float32 digits.
+    # The original wrote float32 numbers, which have fewer digits than Python's.
     numbers = {name: np.float32(value) for name, value in scores.items()}
     rows = sorted({**numbers, "global_step": self.step}.items())
     lines = [f"{name} = {value!s}" for name, value in rows]
+
     path = os.path.join(self.folder, name)
     files.write_text(path, "\n".join(lines) + "\n")
     print("\n".join([f"wrote {path}:", *(f"  {line}" for line in lines)]))
@@ -82,7 +84,15 @@ class TrainingRun:
     predict: prediction.Predict,
     forward: training_plan.Forward = training_plan.DEFAULT_FORWARD,
   ) -> None:
-    """Makes the model, with random weights, and its predictor."""
+    """Makes the model, with random weights, and its predictor.
+
+    Args:
+      create_model: makes it; called under the scope of the strategy, so that
+        each device gets a copy of the variables.
+      predict: makes the predictions of a batch.
+      forward: calls the model on a batch.
+    """
+    # Initial weights depend on --seed alone. Keras takes 32 bits of it.
     keras.utils.set_random_seed(self.settings.seed % 2**32)
     with self.strategy.scope():
       self.model = create_model()
@@ -93,7 +103,14 @@ class TrainingRun:
   def add_section(
     self, title: str, describe: Callable[..., str], *values: Any
   ) -> None:
-    """Adds a section to report.html: `describe(*values)`, in HTML."""
+    """Adds a section to report.html.
+
+    Args:
+      title: the heading. A section of the same title is replaced.
+      describe: takes `values`; returns HTML. It is not called if no report is
+        asked for.
+      *values: such as predictions and scores.
+    """
     if self.is_chief and self.settings.report:
       with run_report.report_errors_as_notes():
         self.report_sections[title] = describe(*values)
@@ -114,7 +131,13 @@ class TrainingRun:
 def make_plan(
   settings: Any, num_train_steps: int, **others: Any
 ) -> training_plan.TrainingPlan:
-  """Makes the plan of a training of its flags, and of other fields by name."""
+  """Makes the plan of a training from its flags.
+
+  Args:
+    settings: a `shared_flags.TrainingSettings`, of texts or of records.
+    num_train_steps: updates in all.
+    **others: fields of the plan that replace those of the flags.
+  """
   plan = training_plan.TrainingPlan(
     output_dir=settings.output_dir,
     num_train_steps=num_train_steps,
@@ -145,11 +168,24 @@ def train(
   SIGINT and SIGTERM save, then exit with status 128 + signal number. When the
   training is complete, its last checkpoint remains, from which it can be made
   longer, and the best weights; older checkpoints are deleted unless the user
-  chose --keep_checkpoint_max. Returns the step of the weights, and the score in
-  words, "" without an evaluation.
+  chose --keep_checkpoint_max.
+
+  Args:
+    settings: the flags.
+    strategy: the devices.
+    tasks: by name; "" is that of a single one.
+    plan: of all tasks together.
+    evaluate: takes the step; returns the scores, each with "eval_" before it.
+    metric: the score that decides which weights are best, without "eval_".
+    draws: of several tasks: the number of the one to train, by step; or None.
+
+  Returns:
+    The step of the weights, and the best score in words: "" if no evaluation
+    interrupted the training.
   """
-  history, best = None, None
-  folder, is_chief = settings.output_dir, strategy.extended.should_checkpoint
+  folder = settings.output_dir
+  is_chief = strategy.extended.should_checkpoint
+  history = None
   if settings.evaluates_in_training:
     history = model_selection.History(
       folder,
@@ -160,14 +196,22 @@ def train(
   step, signal = loop.train(strategy, tasks, plan, evaluate, history, draws)
   if signal:
     sys.exit(128 + signal)
+
+  # The chief may mend the folder of the best weights: only when all workers
+  # have ended their training, and before any of them goes on.
+  best = None
   if history:
     same_run.wait_for_all(strategy)
     variables, _ = loop.name_variables(tasks)
     best = model_selection.restore_best(folder, variables, mends=is_chief)
     # Another worker may still read the checkpoint of damaged best weights.
     same_run.wait_for_all(strategy)
+
+  # By default a complete training keeps one checkpoint: each is three times the
+  # size of the weights.
   if is_chief and "keep_checkpoint_max" not in settings.given:
     checkpoints.delete_before(folder, step)
+
   if best is None or history is None:
     if history and history.results:
       print(f"weights of step {step}, the last: {history.summary()}")

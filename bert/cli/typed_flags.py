@@ -106,11 +106,14 @@ class Settings:
     A ValueError says that one would have no effect; of a run that does not
     train, `check_needs` does, when it knows what the training was.
     """
-    found = {name: values[name] for name in cls.flags_by_name()}
-    given = frozenset(name for name, flag in found.items() if flag.present)
-    plain = {name: flag.value for name, flag in found.items()}
-    lists = {n: tuple(v) for n, v in plain.items() if isinstance(v, list)}
-    settings = cls(**plain | lists, given=given)
+    parsed = {name: values[name] for name in cls.flags_by_name()}
+    given = frozenset(name for name, flag in parsed.items() if flag.present)
+
+    # Settings are frozen: lists become tuples.
+    plain = {name: flag.value for name, flag in parsed.items()}
+    tuples = {n: tuple(v) for n, v in plain.items() if isinstance(v, list)}
+    settings = cls(**plain | tuples, given=given)
+
     if getattr(settings, "do_train", True):
       settings.check_needs()
     return settings
@@ -138,14 +141,16 @@ class Settings:
     flag = cls.flags_by_name()[name]
     if value is None and flag.default is None:
       return None
+
+    # absl parses it as text: types and bounds are checked as on a command line.
     values = flags.FlagValues()
     _define(name, flag, typing.get_type_hints(cls)[name], values)
     try:
       values(["", f"--{name}={_as_text(value)}"])
     except flags.Error as error:
       raise ValueError(str(error)) from None
-    found = values[name].value
-    return tuple(found) if isinstance(found, list) else found
+    parsed = values[name].value
+    return tuple(parsed) if isinstance(parsed, list) else parsed
 
   def deciding(self, what: str) -> dict[str, Any]:
     """Returns the values of the flags that decide one of DECISIONS, by name.
@@ -181,8 +186,12 @@ class Settings:
     """Returns whether a flag has a value, such as "masks=true"."""
     name, _, expected = need.partition("=")
     value = getattr(self, name)
-    shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return shown == expected if expected else bool(value)
+    if not expected:
+      return bool(value)
+    text = str(value)
+    if isinstance(value, bool):
+      text = text.lower()
+    return text == expected
 
   def flag_values(self) -> dict[str, Any]:
     """Returns the values of the flags by name."""
@@ -204,7 +213,10 @@ def _define(name, flag: Flag, kind: Any, values: flags.FlagValues) -> None:
   """Declares a flag of this name and type, for absl to parse."""
   default: Any = None if flag.default is REQUIRED else flag.default
   options: dict[str, Any] = {"flag_values": values}
+
+  # `int | None` has two: an absent number is None.
   kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
+
   if flag.repeated:
     flags.DEFINE_multi_string(name, list(default), flag.text, **options)
   elif typing.get_origin(kind) is tuple:
@@ -243,31 +255,34 @@ def parse_command_line(
   """
   FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.
   try:
-    _, *others = FLAGS(sys.argv, known_only=takes_others)
+    _, *words = FLAGS(sys.argv, known_only=takes_others)
     _check_floats()
   except flags.UnrecognizedFlagError as error:
     raise ValueError(_describe_unknown(error.flagname, kind)) from None
   except flags.Error as error:
     raise ValueError(f"{error}; see --help") from None
-  # Before what is missing: no flag behind a stray word is read.
-  if others and not (takes_others and others[0].startswith("-")):
-    raise ValueError(_describe_stray(others))
+
+  # Before what is missing: absl reads no flag behind a stray word.
+  if words and not (takes_others and words[0].startswith("-")):
+    raise ValueError(_describe_stray(words))
   if missing := _describe_missing(kind):
     raise ValueError(f"{missing}; see --help")
-  return others
+  return words
 
 
 def _describe_unknown(name: str, kind: type[Settings]) -> str:
   """Says that the program has no such flag, and what may be meant instead."""
-  shown = f"no flag is called --{name}"
+  fault = f"no flag is called --{name}"
+
   # An earlier version may have had it, with "no" before it if it was false.
   for old in (name, name.removeprefix("no")):
     if old in removed_flags.REPLACEMENTS:
-      return f"{shown}: use {removed_flags.REPLACEMENTS[old]}"
-  # Our flags, not absl's.
+      return f"{fault}: use {removed_flags.REPLACEMENTS[old]}"
+
+  # Our flags: absl would also propose those of its own modules.
   closest = difflib.get_close_matches(name, kind.flags_by_name(), 1)
   hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
-  return shown + hint
+  return fault + hint
 
 
 def _describe_stray(words: list[str]) -> str:
@@ -279,20 +294,22 @@ def _describe_stray(words: list[str]) -> str:
   place = len(sys.argv) - len(words)
   if sys.argv[place:] != words:  # Those of --flagfile are not there.
     place = sys.argv.index(words[0])
+
   # From the flag before it to the next one.
   start = max(n for n in range(place) if not n or sys.argv[n].startswith("--"))
   behind = itertools.takewhile(lambda a: not a.startswith("--"), words)
   text = " ".join([*sys.argv[start:place], *behind])
   match = re.fullmatch(r"--(\w+)(?: ?= ?| )(.*)", text, re.DOTALL)
-  shown = f"unexpected argument {words[0]!r}"
+
+  fault = f"unexpected argument {words[0]!r}"
   if match:
     name, value = match.groups()
     cure = shlex.quote(f"--{name}={value}")
     if not re.search(r"\s", value):
-      return f"{shown}: write {cure} without spaces"
+      return f"{fault}: write {cure} without spaces"
     if name in FLAGS and "string" in FLAGS[name].flag_type():
-      return f"{shown}: a value with spaces needs quotes: {cure}"
-  return f"{shown}: expected --name=value; see --help"
+      return f"{fault}: a value with spaces needs quotes: {cure}"
+  return f"{fault}: expected --name=value; see --help"
 
 
 def _check_floats() -> None:
@@ -307,12 +324,15 @@ def _check_floats() -> None:
 
 def _describe_missing(kind: type[Settings]) -> str:
   """Names the required flags without a value; returns "" if all have one."""
-  missing, replaced = [], {}
+  missing = []
+  # Flags without which another one is required, by that one.
+  replaced: dict[str, list[str]] = {}
   for name, flag in kind.flags_by_name().items():
     if flag.default is REQUIRED and not FLAGS[name].value:
       missing.append(f"--{name}")
     elif flag.unless and not (FLAGS[name].value or FLAGS[flag.unless].value):
       replaced.setdefault(flag.unless, []).append(f"--{name}")
+
   for other, names in replaced.items():
     missing.append(f"--{other} (or {', '.join(names)})")
   return f"missing {', '.join(missing)}" if missing else ""
@@ -326,21 +346,24 @@ def describe_flags(kind: type[Settings], shows_all: bool) -> str:
     shows_all: whether to show all flags. Else only the required ones and those
       that most commands need: `flag_texts.MOST_USED`.
   """
-  known = kind.flags_by_name()
-  shows_all = shows_all or len(known) <= flag_texts.FEW_FLAGS
-  # Groups with the same title are joined, the required flags stand first.
-  by_title: dict[str, list[str]] = {_REQUIRED: []}
+  flags_by_name = kind.flags_by_name()
+  shows_all = shows_all or len(flags_by_name) <= flag_texts.FEW_FLAGS
+
   # By the name of a flag: those that together take its place.
   replacing: dict[str, list[str]] = {}
-  for name, flag in known.items():
+  for name, flag in flags_by_name.items():
     replacing.setdefault(flag.unless, []).append(f"--{name}")
-  for name, flag in known.items():
+
+  # Groups with the same title are joined. Required flags come first, with those
+  # that take their place.
+  by_title: dict[str, list[str]] = {_REQUIRED: []}
+  for name, flag in flags_by_name.items():
     is_required = flag.default is REQUIRED or name in replacing
     if not (shows_all or is_required or name in flag_texts.MOST_USED):
       continue
     title = _REQUIRED if is_required else flag.group
-    others = " and ".join(replacing.get(name, ()))
-    described = _describe_flag(name, flag, others)
+    instead = " and ".join(replacing.get(name, ()))
+    described = _describe_flag(name, flag, instead)
     by_title.setdefault(title, []).append(described)
 
   parts = [(sys.modules["__main__"].__doc__ or "").strip()]
@@ -352,24 +375,27 @@ def describe_flags(kind: type[Settings], shows_all: bool) -> str:
   parts.append("The default follows =; ... means no default.")
   if not shows_all:
     parts.append(
-      f"These are the most used flags. --helpfull shows all {len(known)}."
+      f"These are the most used flags. --helpfull shows all {len(flags_by_name)}."
     )
   return "\n\n".join(parts)
 
 
-def _describe_flag(name: str, flag: Flag, others: str) -> str:
+def _describe_flag(name: str, flag: Flag, instead: str) -> str:
+  """Describes a flag; `instead` names the flags with which it is not needed."""
   has_default = flag.default not in (None, REQUIRED)
-  shown = _as_text(flag.default) if has_default else "..."
+  default = _as_text(flag.default) if has_default else "..."
   if isinstance(flag.default, bool):
-    shown = shown.lower()
-  line = f"  --{name}={shown}"
+    default = default.lower()
+
+  line = f"  --{name}={default}"
   if flag.choices:
     line += f"  ({', '.join(flag.choices)})"
     line = textwrap.fill(line, 80, subsequent_indent=" " * 6)
+
   text = flag.text
   if flag.unless:
     text += f" Not needed with --{flag.unless}."
-  if others:
-    text += f" Not needed with {others}."
+  if instead:
+    text += f" Not needed with {instead}."
   text = textwrap.fill(text, 74, break_on_hyphens=False)
   return f"{line}\n{textwrap.indent(text, ' ' * 6)}"
