@@ -374,8 +374,9 @@ def describe_flags(kind: type[Settings], shows_all: bool) -> str:
   ]
   parts.append("The default follows =; ... means no default.")
   if not shows_all:
+    count = len(flags_by_name)
     parts.append(
-      f"These are the most used flags. --helpfull shows all {len(flags_by_name)}."
+      f"These are the most used flags. --helpfull shows all {count}."
     )
   return "\n\n".join(parts)
 
