@@ -198,7 +198,7 @@ def train(
     sys.exit(128 + signal)
 
   # The chief may mend the folder of the best weights: only when all workers
-  # have ended their training, and before any of them goes on.
+  # have ended their training, and before any of them continues.
   best = None
   if history:
     same_run.wait_for_all(strategy)
