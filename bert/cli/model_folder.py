@@ -142,7 +142,7 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
   Args:
     model: a local folder, or a name of the Hub, maybe with a commit:
       owner/name or owner/name@commit.
-    output_dir: of the run; "" if there is none.
+    output_dir: of the run; "" if it has no folder.
     seeds: those of --seeds.
   """
   # A run must not change its weights because the model's owner does.
