@@ -141,7 +141,9 @@ def test_the_readme_quotes_the_picture_of_the_demo():
 def test_files_of_ours_exist(page):
   """Checks what looks like a path into one of our folders."""
   for path in re.findall(r"(?<![\w./$])(\w+/[\w/*.]+\.\w+)", read(page)):
-    if (paths.ROOT / path.split("/")[0]).is_dir():
+    folder = path.split("/")[0]
+    # Readers write to try/; its files are not ours.
+    if folder != "try" and (paths.ROOT / folder).is_dir():
       assert list(paths.ROOT.glob(path)), path
 
 
@@ -292,7 +294,7 @@ def test_python_of_a_fourth_encoder(monkeypatch):
 
 
 @pytest.mark.slow  # Exports a model: ten seconds.
-@pytest.mark.parametrize("page", [README, paths.ROOT / "docs" / "serving.md"])
+@pytest.mark.parametrize("page", [README])
 def test_python_of_an_export(page, tmp_path, monkeypatch):
   (folder,) = {*re.findall(r'bert\.load\("(\w+)"\)', read(page))}
   tiny_models.write_trained(tmp_path)

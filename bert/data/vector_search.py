@@ -2,7 +2,7 @@
 
 Float16 takes half the disk and memory of float32, but NumPy converts it number
 by number: with `astype(np.float32)` in the place of `_widen` a query takes four
-times as long (docs/embeddings.md).
+times as long (docs/search.md).
 """
 
 import numpy as np
