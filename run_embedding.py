@@ -37,6 +37,8 @@ def create_model(
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns vectors, float32 [B, H].
   """
+  # Without pairs, a text is its own partner: its two vectors differ by dropout
+  # alone (Gao et al., "SimCSE", 2021).
   is_single = data.train and data.train.source["objective"] == "sentences"
   if is_single and not config.hidden_dropout_prob:
     raise ValueError(
@@ -48,10 +50,22 @@ def create_model(
 
 
 def forward(model, features, seed) -> tf.Tensor:
-  """Computes the vectors of a batch, float32 [B, T, H]."""
+  """Computes the vectors of a batch.
+
+  Args:
+    model: from `create_model`.
+    features: input_ids, input_mask and segment_ids, int32 [B, T, S].
+    seed: of dropout, int32 [2], or None for none.
+
+  Returns:
+    The vectors of all texts of each example, float32 [B, T, H].
+  """
   _, texts, length = features["input_ids"].shape
+  # The length is in the shape only where all batches have one shape (TPUs).
   length = length or tf.shape(features["input_ids"])[2]
-  inputs = (tf.reshape(features[n], [-1, length]) for n in model.input_names)
+  inputs = [
+    tf.reshape(features[name], [-1, length]) for name in model.input_names
+  ]
   vectors = model.encode(*inputs, seed)
   return tf.reshape(vectors, [-1, texts, vectors.shape[-1]])
 
@@ -65,54 +79,83 @@ def predict(vectors, features) -> dict[str, tf.Tensor]:
 def contrast(vectors, text_ids, temperature) -> tf.Tensor:
   """Finds a text's partner among the second and third texts of the batch.
 
-  This is InfoNCE (van den Oord et al., 2018). No negative is equal to one of
-  the two texts, or the partner of an equal first text.
+  This is InfoNCE (van den Oord et al., 2018): a softmax over the cosines with
+  all candidates of the batch, of which the partner is the right one. A text
+  never serves as a negative for itself or for a duplicate of itself, nor does
+  the partner of a duplicate.
 
-  Takes vectors, float32 [B, T, H], text_ids, int32 [B, T, 2], of equal texts
-  equal, and what divides cosines; returns losses, float32 [B].
+  Args:
+    vectors: float32 [B, T, H]; T is 2, or 3 with hard negatives.
+    text_ids: int32 [B, T, 2], equal for texts of equal tokens.
+    temperature: divides the cosines.
+
+  Returns:
+    The loss of each example, float32 [B].
   """
   vectors = tf.unstack(heads.normalize(vectors), axis=1)
   first, second, *third = tf.unstack(text_ids, axis=1)
+  # [B, C]: the C candidates are all second texts, then all third ones.
   logits = tf.matmul(vectors[0], tf.concat(vectors[1:], 0), transpose_b=True)
 
-  def are_equal(texts, others):  # [B, 2] and [C, 2] to [B, C].
-    return tf.reduce_all(texts[:, None] == others, -1)
+  def are_equal(texts, candidates):  # [B, 2] and [C, 2] to [B, C].
+    return tf.reduce_all(texts[:, None] == candidates, -1)
 
-  # The same words as one of the two texts are no wrong answer.
+  # A candidate with the words of either text is not a wrong answer.
   candidates = tf.concat([second, *third], 0)
-  excluded = are_equal(first, candidates) | are_equal(second, candidates)
-  # Nor is another partner of an equal first text. Hard negatives, which follow,
-  # are nobody's partners.
+  is_excluded = are_equal(first, candidates) | are_equal(second, candidates)
+
+  # The partner of a text that is equal to this one is a right answer, too. Only
+  # second texts are partners; third texts, hard negatives, are excluded by
+  # their words alone.
   has_equal_first = are_equal(first, first)
   no_partner = [tf.zeros_like(has_equal_first) for _ in third]
-  excluded |= tf.concat([has_equal_first, *no_partner], 1)
+  is_excluded |= tf.concat([has_equal_first, *no_partner], 1)
 
+  # Row b's own partner is candidate b; it was excluded above with the rest.
   own = tf.range(tf.shape(logits)[0])
-  others = tf.range(tf.shape(logits)[1]) != own[:, None]
-  logits = tf.where(excluded & others, _NEVER, logits / temperature)
+  is_own = tf.range(tf.shape(logits)[1]) == own[:, None]
+  logits = tf.where(is_excluded & ~is_own, _NEVER, logits / temperature)
   return tf.nn.sparse_softmax_cross_entropy_with_logits(own, logits)
 
 
-def order(vectors, numbers, temperature) -> tf.Tensor:
+def cosent(vectors, numbers, temperature) -> tf.Tensor:
   """Punishes cosines whose order is not that of the numbers: CoSENT.
 
-  The loss, log(1 + sum(exp((cosine of j - cosine of i) / temperature))) over
-  pairs i with a higher number than j, is of the batch: all rows have it.
+  The loss of a batch is log(1 + sum(exp((cosine j - cosine i) / temperature)))
+  over all i and j of which i has the higher number.
 
-  Takes float32 [B, 2, H] and [B, 1]; returns losses, float32 [B].
+  Args:
+    vectors: of the two texts of each example, float32 [B, 2, H].
+    numbers: how similar the two are, float32 [B, 1]. Only their order counts.
+    temperature: divides the cosines.
+
+  Returns:
+    Float32 [B]: every row has the loss of the batch, because the step takes the
+    mean over rows.
   """
   scaled = heads.normalize(vectors)
   cosines = tf.reduce_sum(scaled[:, 0] * scaled[:, 1], -1) / temperature
-  wrong = cosines - cosines[:, None]  # [i, j]
-  wrong = tf.where(numbers > numbers[:, 0], wrong, _NEVER)
-  loss = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(wrong, [-1])], 0))
+
+  # At [i, j], positive where the order of the two cosines is wrong.
+  excess = cosines - cosines[:, None]
+  excess = tf.where(numbers > numbers[:, 0], excess, _NEVER)
+
+  # The 0 is the 1 within the logarithm.
+  loss = tf.reduce_logsumexp(tf.concat([[0.0], tf.reshape(excess, [-1])], 0))
   return tf.repeat(loss, tf.shape(cosines)[0])
 
 
 def loss(vectors, features, settings: EmbeddingSettings):
-  """Sums the losses of a batch's vectors; see `training_plan.Loss`."""
+  """Sums the losses of a batch's vectors; see `training_plan.Loss`.
+
+  Args:
+    vectors: from `forward`, float32 [B, T, H].
+    features: with number, float32 [B, 1], and text_ids, int32 [B, T, 2].
+    settings: the flags; --objective decides which loss it is.
+  """
+  # Drawn pairs of labels have the numbers 1 and 0, which order as scores do.
   if settings.objective in ("scores", "labels"):
-    losses = order(vectors, features["number"], settings.temperature)
+    losses = cosent(vectors, features["number"], settings.temperature)
   else:
     losses = contrast(vectors, features["text_ids"], settings.temperature)
   weight = tf.cast(tf.shape(features["text_ids"])[0], tf.float32)
@@ -122,9 +165,19 @@ def loss(vectors, features, settings: EmbeddingSettings):
 def find_set(
   settings: EmbeddingSettings, kind: str, path: str
 ) -> feature_sets.FeatureSet:
-  """Returns the examples of a file."""
+  """Returns the examples of a file.
+
+  Args:
+    settings: the flags.
+    kind: "train", "eval" or "predict".
+    path: the file.
+  """
+  # Only --objective=scores learns from numbers. Evaluations always compare
+  # with numbers: scores, or how relevant a text is.
+  learns_numbers = settings.objective == "scores"
   bounds = (settings.min_score, settings.max_score)
-  bounds = () if kind == "train" and settings.objective != "scores" else bounds
+  if kind == "train" and not learns_numbers:
+    bounds = ()
   table = embedding_settings.find_table(settings, kind, path)
   return feature_sets.FeatureSet(
     kind=kind,
@@ -142,6 +195,8 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   """Finds the examples; nothing is written."""
   paths = embedding_settings.find_files(settings)
   sets = {kind: find_set(settings, kind, path) for kind, path in paths.items()}
+
+  # Before pairs of labelled texts are drawn, so that no text is in both parts.
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = embedding_data.split(
       sets["train"],
@@ -150,9 +205,11 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
       by_label=settings.objective == "labels",
     )
 
-  labels, problem, answers = (), "features", {}
+  labels = ()
+  problem = "features"  # The model is exported as what makes vectors.
+  answer_settings = {}
   if settings.objective == "labels":
-    problem = "single_label"
+    problem = "single_label"  # It is exported as a classifier.
     labels = classification.find_labels(sets["train"].examples(), problem)
     encode_label = classification.make_label_encoder(labels, problem)
     sets = {
@@ -162,11 +219,13 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
     # The classifier is fitted to the texts, of which training gets pairs.
     sets["fit"] = dataclasses.replace(sets["train"], suffix="_fit")
     sets["train"] = embedding_data.draw_pairs(sets["fit"], settings.seed)
-    answers = {
+    # Exports of a classifier ask for these; run_classifier.py has flags.
+    answer_settings = {
       "doc_stride": None,
       "window_pooling": "mean",
       "has_text_pair": False,
     }
+
   return fine_tuning.Data(
     feature_settings=None,
     metric=embedding_settings.choose_metric(settings),
@@ -175,7 +234,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
     dev=[sets[kind] for kind in ("eval", "fit") if kind in sets],
     test=[sets["predict"]] if "predict" in sets else (),
     labels=labels,
-    answer_settings=answers,
+    answer_settings=answer_settings,
   )
 
 
@@ -192,6 +251,8 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   results = run.predict(run.data.dev[0], run.settings.eval_batch_size)
   if not run.data.labels:
     return embedding_data.score(results, run.settings.objective == "pairs")
+
+  # The model returns vectors here, so the classifier is applied to them.
   weights, bias = run.model.output_weights, run.model.output_bias
   logits = results["vectors"][:, 0] @ weights.numpy().T + bias.numpy()
   right = results["number"][:, 0] == logits.argmax(-1)
@@ -209,26 +270,32 @@ def write_predictions(run: fine_tuning.Run) -> None:
 
 
 def main() -> None:
+  # Nothing is written yet: wrong flags and wrong files must cost nothing.
   settings = fine_tuning.read_settings(EmbeddingSettings)
   settings = sbert_flags.follow_start(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
+
+  # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       embedding_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict, forward)
     if run.is_chief:
       sbert_flags.write_files(settings, run.config)
+
     if settings.do_train:
       run.train(
         functools.partial(loss, settings=settings),
         lambda: evaluate(run),
         # So that every checkpoint has a classifier of its own vectors.
         before_save=functools.partial(fit_head, run) if data.labels else None,
+        # The losses compare all rows of the batch, on whichever replica.
         make_passes=functools.partial(
           gradient_cache.make_passes, compares=("number", "text_ids")
         ),
       )
+
     if settings.do_eval:
       scores = evaluate(run)
       if run.is_chief:

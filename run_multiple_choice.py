@@ -22,6 +22,9 @@ class ChoiceSettings(shared_flags.DataSettings):
   def check(self) -> None:
     """Refuses an unknown score, too, and files whose first row is wrong."""
     super().check()
+
+    # A wrong first row is found before TensorFlow is imported, which takes
+    # seconds; only remote paths need it here.
     for path in find_files(self).values():
       if not remote.is_remote(path):
         next(multiple_choice.read_examples(path))
@@ -64,11 +67,25 @@ def create_model(
 
 
 def forward(model, features, seed) -> tf.Tensor:
-  """Scores the choices of a batch, float32 [B, C]."""
+  """Scores the choices of a batch.
+
+  Args:
+    model: from `create_model`.
+    features: input_ids, input_mask and segment_ids, int32 [B, C, S], and
+      choice_mask, int32 [B, C], 0 where a question has fewer choices.
+    seed: of dropout, int32 [2], or None for none.
+
+  Returns:
+    The logits of the choices, float32 [B, C].
+  """
+  # Section 4.4 of the paper: every choice is an input of its own, scored by one
+  # vector, and the scores of a question's choices compete in one softmax.
   shape = tf.shape(features["input_ids"])
   names = ["input_ids", "input_mask", "segment_ids"]
   inputs = [tf.reshape(features[name], [-1, shape[2]]) for name in names]
   logits = tf.reshape(model(*inputs, seed), shape[:2])
+
+  # Choices that only fill the row up must not compete.
   is_choice = tf.cast(features["choice_mask"], tf.float32)
   return logits + _NEVER * (1.0 - is_choice)
 
@@ -91,18 +108,21 @@ def open_data(
   settings: ChoiceSettings, paths: dict[str, str]
 ) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
-  features = feature_sets.FeatureSettings(**settings.deciding("features"))
+  feature_settings = feature_sets.FeatureSettings(
+    **settings.deciding("features")
+  )
   limit = settings.max_train_examples
   sets = {
-    kind: multiple_choice_data.find_set(kind, path, features, limit)
+    kind: multiple_choice_data.find_set(kind, path, feature_settings, limit)
     for kind, path in paths.items()
   }
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = multiple_choice_data.split(
       sets["train"], settings.eval_share, settings.seed
     )
+
   return fine_tuning.Data(
-    feature_settings=features,
+    feature_settings=feature_settings,
     metric=shared_flags.choose_metric(settings.best_metric, _METRICS),
     model_settings={"problem": "multiple_choice"},
     train=sets["train"] if settings.do_train else None,
@@ -114,9 +134,16 @@ def open_data(
 def choose(
   run: fine_tuning.Run, examples: feature_sets.FeatureSet, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns the probabilities of all choices, and the numbers of the right.
+  """Chooses an answer to every question of a set.
 
-  They are float32 [N, C] and int [N]; of unknown ones, the number is 0.
+  Args:
+    run: with its model.
+    examples: the set, whose features are made.
+    batch_size: questions at once.
+
+  Returns:
+    The probabilities of all choices, float32 [N, C], and the number of the
+    right choice, int [N], 0 where it is not known.
   """
   results = run.predict(examples, batch_size)
   shares = multiple_choice_data.probabilities(
@@ -144,10 +171,13 @@ def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
   [examples] = run.data.test
   chosen = choose(run, examples, run.settings.predict_batch_size)
+
+  # All workers have computed the probabilities; the chief alone writes them.
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
   multiple_choice_data.write_predictions(path, examples.examples(), chosen[0])
+
   if examples.is_labelled:
     scores = multiple_choice_data.score(*chosen)
     metrics.write_metrics(run.folder, "predict", scores)
@@ -155,14 +185,18 @@ def write_predictions(run: fine_tuning.Run) -> None:
 
 
 def main() -> None:
+  # Nothing is written yet: wrong flags and wrong files must cost nothing.
   settings = fine_tuning.read_settings(ChoiceSettings)
   paths = find_files(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, paths)
+
+  # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       multiple_choice_data.make_features(examples, run.local_folder)
     run.make_model(create_model, predict, forward)
+
     if settings.do_train:
       run.train(loss, lambda: evaluate(run))
     if settings.do_eval:

@@ -38,15 +38,32 @@ def create_model(
 
 
 def exclude_padding(logits, features, settings) -> heads.SpanOutput:
-  """Lowers the logits of padding, float32 [B, S], if it may be no answer."""
+  """Lowers the logits of padding, unless it competes as in the original.
+
+  Args:
+    logits: of starts and of ends, float32 [B, S] each.
+    features: of which input_mask is read, int32 [B, S].
+    settings: with --padding_competes, the logits stay as they are.
+  """
   if settings.padding_competes:
     return logits
   padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
-  return heads.SpanOutput(*(values + _NEVER * padding for values in logits))
+  start_logits, end_logits = logits
+  return heads.SpanOutput(
+    start_logits + _NEVER * padding, end_logits + _NEVER * padding
+  )
 
 
 def predict(logits, features, settings) -> dict[str, tf.Tensor]:
-  """Pads the logits of a batch, float32 [B, max_seq_length]."""
+  """Returns start_logits and end_logits, float32 [B, max_seq_length].
+
+  Args:
+    logits: float32 [B, S] each.
+    features: the batch.
+    settings: the flags.
+  """
+  # Batches are only as long as their longest row, but `compute_logits` keeps
+  # all logits in one array.
   missing = settings.max_seq_length - tf.shape(features["input_ids"])[1]
   logits = exclude_padding(logits, features, settings)
   return {
@@ -56,15 +73,23 @@ def predict(logits, features, settings) -> dict[str, tf.Tensor]:
 
 
 def loss(logits, features, settings):
-  """Sums the means of start and end losses; see `training_plan.Loss`."""
-  logits = exclude_padding(logits, features, settings)
-  places = features["start_positions"], features["end_positions"]
-  losses = [
-    tf.nn.sparse_softmax_cross_entropy_with_logits(place, values)
-    for place, values in zip(places, logits, strict=True)
-  ]
-  losses = tf.add_n(losses) / 2.0  # [B]
-  weight = tf.cast(tf.size(places[0]), tf.float32)
+  """Sums the losses over the windows of a batch; see `training_plan.Loss`.
+
+  Args:
+    logits: float32 [B, S] each.
+    features: with start_positions and end_positions, int32 [B], both 0, where
+      [CLS] is, if the window does not hold the answer.
+    settings: the flags.
+  """
+  start_logits, end_logits = exclude_padding(logits, features, settings)
+  starts = features["start_positions"]
+  ends = features["end_positions"]
+
+  # Section 4.2 of the paper: the start and the end are each chosen by a softmax
+  # over all tokens. The loss is their mean, as in the original.
+  compare = tf.nn.sparse_softmax_cross_entropy_with_logits
+  losses = (compare(starts, start_logits) + compare(ends, end_logits)) / 2.0
+  weight = tf.cast(tf.size(starts), tf.float32)
   return {"span_loss": (tf.reduce_sum(losses), weight)}
 
 
@@ -94,26 +119,42 @@ def plan_threshold(settings: SquadSettings) -> ThresholdPlan:
   Without --null_score_diff_threshold, a threshold that was tuned for these
   weights is used. With auto, one is tuned, unless --output_dir already has one.
   """
+  # In SQuAD 1.1 every question has an answer.
   if not settings.version_2_with_negative:
     return ThresholdPlan()
+
+  # A threshold belongs to the weights that it was tuned for, so one that is
+  # there says nothing after a training.
   is_given = "null_score_diff_threshold" in settings.given
   was_tuned = False
-  if not settings.do_train:  # Training makes other weights.
+  if not settings.do_train:
     folders = [settings.output_dir]
     if not is_given:
       folders.append(output_folder.trained_folder(settings))
     was_tuned = squad_results.has_threshold(folders)
+
+  # A number on the command line counts more than any tuned threshold.
   if not settings.asks_for_tuned and (is_given or not was_tuned):
     return ThresholdPlan()
-  # What was tuned is kept, unless there is a file to tune on.
+
+  # A tuned threshold is kept, unless --eval_file is there to tune it anew.
   tunes = settings.do_predict and (settings.eval_file or not was_tuned)
-  return ThresholdPlan(True, settings.scored_file if tunes else None)
+  return ThresholdPlan(
+    prefers_tuned=True, tuning_file=settings.scored_file if tunes else None
+  )
 
 
 def find_sets(settings: SquadSettings, evaluated: str | None):
   """Returns the sets to train on, to evaluate and to answer, or None.
 
-  `evaluated` is the file to evaluate on, or whose share is.
+  Their kinds name the feature files: "eval" for the questions to answer, as in
+  the original, whose only such file it was; "dev" for a further file, with
+  answers, to evaluate on.
+
+  Args:
+    settings: the flags.
+    evaluated: the file to evaluate on, or of which a share is held out for
+      that; None if nothing is evaluated.
   """
   find = functools.partial(
     squad_data.find_set,
@@ -128,9 +169,12 @@ def find_sets(settings: SquadSettings, evaluated: str | None):
   if settings.do_train or settings.eval_share:
     train = find("train", settings.train_file)
 
+  # The file to answer may be evaluated, too: its features are made once.
   if settings.eval_share:
-    share, kind = settings.eval_share, "dev" if path else "eval"
-    train, dev = squad_data.split(train, share, settings.seed, kind)
+    kind = "dev" if path else "eval"
+    train, dev = squad_data.split(
+      train, settings.eval_share, settings.seed, kind
+    )
     if settings.do_predict and not path:
       test = dev
   elif evaluated and evaluated == path:
@@ -142,11 +186,14 @@ def find_sets(settings: SquadSettings, evaluated: str | None):
 
 def open_data(settings: SquadSettings, plan: ThresholdPlan) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
+  # Questions with answers serve two ends: to choose among checkpoints, and to
+  # tune the threshold.
   evaluated = plan.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file
   if settings.eval_file and not evaluated:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
+
   train, dev, test = find_sets(settings, evaluated)
   return fine_tuning.Data(
     feature_settings=settings.for_features(),
@@ -186,18 +233,25 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
 
 def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
-  settings, [examples] = run.settings, run.data.test
+  settings = run.settings
+  [examples] = run.data.test
   tuned_on = run.data.dev[0] if plan.tuning_file else None
-  answered, tuning = answer(run, examples), None
+
+  # All workers compute the logits; the chief alone reads them.
+  answered = answer(run, examples)
+  tuning = None
   if tuned_on not in (None, examples):
     tuning = answer(run, tuned_on)
-  # All workers have computed the logits; the chief alone reads them.
   if not run.is_chief:
     return
+
+  # Answers are found while they are read. Where the same questions are tuned
+  # on and answered, they are read twice, and kept on the disk in between.
   if tuned_on:
     print(f"tuning --null_score_diff_threshold on {tuned_on.paths[0]}")
   if tuned_on is examples:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
+
   if tuning:
     weights = run.identify_weights()
     threshold = squad_results.tune_threshold(run.folder, tuning, weights)
@@ -207,6 +261,7 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
     threshold = squad_results.choose_threshold(
       settings.null_score_diff_threshold, plan.prefers_tuned, tuned
     )
+
   scores = squad_results.write_predictions(
     run.folder, answered, threshold, settings.version_2_with_negative
   )
@@ -219,15 +274,19 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
 
 
 def main() -> None:
+  # Nothing is written yet: wrong flags and wrong files must cost nothing.
   settings = fine_tuning.read_settings(SquadSettings)
   check(settings, model_folder.read_config(settings))
   plan = plan_threshold(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, plan)
+
+  # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       squad_data.make_features(examples, run.local_folder)
     run.make_model(create_model, functools.partial(predict, settings=settings))
+
     if settings.do_train:
       run.train(
         functools.partial(loss, settings=settings), lambda: evaluate(run)

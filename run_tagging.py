@@ -44,6 +44,10 @@ class TaggingSettings(shared_flags.DataSettings):
   def check(self) -> None:
     """Refuses columns that files do not have, too."""
     super().check()
+
+    # The first sentence of each file shows a wrong column before TensorFlow is
+    # imported, which takes seconds and which only remote paths need here.
+    # Without a scheme, because to detect one would read the whole file.
     paths = shared_flags.find_data_files(self, ENDINGS)
     for kind, path in paths.items():
       if not remote.is_remote(path):
@@ -93,34 +97,51 @@ def compute_losses(logits, features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
   begins; the cross entropy in nats, float32, 0 where the true label is not
   known; and whether it is, int32.
   """
-  mask, labels = features["label_mask"], features["label_ids"]
+  # Section 5.3 of the paper: only the first token of a word has a label.
+  mask = features["label_mask"]
+  labels = features["label_ids"]
+
+  # A tag that is unknown, or that training has not seen, has the number after
+  # the last label (`tagging.make_features`). It costs nothing; the smaller
+  # number only keeps the cross entropy within the logits.
   last = logits.shape[-1] - 1
-  known = mask * tf.cast(labels <= last, tf.int32)
+  is_known = mask * tf.cast(labels <= last, tf.int32)
   targets = tf.minimum(labels, last)
   losses = heads.token_losses(targets, logits)
+
   predicted = tf.where(mask > 0, tf.argmax(logits, -1, tf.int32), -1)
-  return predicted, losses * tf.cast(known, tf.float32), known
+  return predicted, losses * tf.cast(is_known, tf.float32), is_known
 
 
 def predict(logits, features, max_seq_length: int) -> dict[str, tf.Tensor]:
-  """Computes what `tagging_data.read_outputs` reads of a batch.
+  """Computes the predictions for a batch, which `read_outputs` reads.
 
-  It is `compute_losses`, predicted padded to [B, max_seq_length], the rest
-  summed, [B].
+  Args:
+    logits: float32 [B, S, L].
+    features: with label_ids and label_mask, int32 [B, S].
+    max_seq_length: the S of all batches together; see `tagging_data`.
+
+  Returns:
+    "predicted", the number of the label, int32 [B, max_seq_length], or -1 where
+    no word begins; "losses", the sum of each row in nats, float32 [B]; and
+    "known", how many words of it have a known label, int32 [B].
   """
-  predicted, losses, known = compute_losses(logits, features)
+  predicted, losses, is_known = compute_losses(logits, features)
+
+  # Batches are only as long as their longest row, but all predictions go into
+  # one array.
   missing = max_seq_length - tf.shape(predicted)[1]
   return {
     "predicted": tf.pad(predicted, [[0, 0], [0, missing]], constant_values=-1),
     "losses": tf.reduce_sum(losses, 1),
-    "known": tf.reduce_sum(known, 1),
+    "known": tf.reduce_sum(is_known, 1),
   }
 
 
 def loss(logits, features):
   """Sums the losses over the words of a batch; see `training_plan.Loss`."""
-  _, losses, known = compute_losses(logits, features)
-  weights = tf.cast(known, tf.float32)
+  _, losses, is_known = compute_losses(logits, features)
+  weights = tf.cast(is_known, tf.float32)
   return {"tagging_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
 
@@ -132,7 +153,10 @@ def make_loss(settings: TaggingSettings, data: fine_tuning.Data):
 
 
 def inspect_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
-  """Returns the files that the flags ask for, by kind."""
+  """Returns the files that the flags ask for, by kind.
+
+  The kind is "train", "eval" or "predict", as in all dicts of this program.
+  """
   paths = shared_flags.find_data_files(settings, ENDINGS)
   sources = {
     kind: settings.inspect_file(kind, path, settings.tag_scheme)
@@ -148,35 +172,47 @@ def open_data(
   sources: dict[str, tagging.Source],
   problem: str = "tagging",
 ) -> fine_tuning.Data:
-  """Finds the sentences and labels; nothing is written."""
+  """Finds the sentences and labels; nothing is written.
+
+  Args:
+    settings: the flags.
+    sources: from `inspect_files`.
+    problem: see `train_and_predict`.
+  """
+  # The training file has the labels. Without one, a model that was trained
+  # before has them.
   labels, scheme = tagging_data.choose_labels(
     sources, settings, model_folder.initial_labels(settings)
   )
-  features = tagging_data.TaggingFeatureSettings(
+  feature_settings = tagging_data.TaggingFeatureSettings(
     **settings.deciding("features"), labels=labels, scheme=scheme
   )
   limit = settings.max_train_examples
   sets = {
-    kind: tagging_data.find_set(kind, source, features, limit)
+    kind: tagging_data.find_set(kind, source, feature_settings, limit)
     for kind, source in sources.items()
   }
   if settings.eval_share and "train" in sets:
     sets["train"], sets["eval"] = tagging_data.split(
       sets["train"], settings.eval_share, settings.seed
     )
-  known = tagging_results.metric_names(scheme)
-  answers = {}
+
+  # An export splits plain text as the training file did: where all words are
+  # single characters, as in much Chinese data, it must do so, too.
+  answer_settings = {}
   if "train" in sources:
-    answers["by_character"] = tagging_data.is_by_character(sources["train"])
+    by_character = tagging_data.is_by_character(sources["train"])
+    answer_settings["by_character"] = by_character
+  metric_names = tagging_results.metric_names(scheme)
   return fine_tuning.Data(
-    feature_settings=features,
-    metric=shared_flags.choose_metric(settings.best_metric, known),
+    feature_settings=feature_settings,
+    metric=shared_flags.choose_metric(settings.best_metric, metric_names),
     model_settings={"problem": problem, "label_scheme": scheme},
     train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
     labels=labels,
-    answer_settings=answers,
+    answer_settings=answer_settings,
   )
 
 
@@ -194,7 +230,14 @@ def write_scores(
   outputs: tagging_data.Outputs,
   scores: tagging_results.TaggingScores,
 ) -> None:
-  """Writes and describes the scores of a set."""
+  """Writes the scores of a set, and their section of report.html.
+
+  Args:
+    run: its folder gets the files.
+    examples: the set, whose kind their names begin with.
+    outputs: the predictions for it.
+    scores: how good they are.
+  """
   tagging_results.write_scores(run.folder, examples.kind, scores)
   run.report_on(examples, tagging_results.describe, outputs.labels, scores)
 
@@ -202,6 +245,7 @@ def write_scores(
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
   [examples] = run.data.dev
+  # All workers compute a part of the results; the chief alone writes.
   results = run.predict(examples, run.settings.eval_batch_size)
   if run.is_chief:
     outputs = tagging_data.read_outputs(examples, results)
@@ -217,7 +261,7 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if run.is_chief:
     outputs = tagging_data.read_outputs(examples, results)
     tagging_data.write_predictions(run.folder, examples, outputs.labels)
-    if examples.file.is_tagged:
+    if examples.tagged_file.is_tagged:
       scores = tagging_data.score(examples, outputs)
       write_scores(run, examples, outputs, scores)
 
@@ -234,9 +278,12 @@ def train_and_predict(
     create_model: makes the model, as the function of this name does.
     problem: the kind of model, by which an export finds its class.
   """
+  # Nothing is written yet: wrong flags and wrong files must cost nothing.
   sources = inspect_files(settings)
   strategy = devices.make_strategy(settings)
   data = open_data(settings, sources, problem)
+
+  # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
     for examples in data.sets:
       tagging_data.make_features(examples, run.local_folder)
@@ -244,6 +291,7 @@ def train_and_predict(
       create_model,
       functools.partial(predict, max_seq_length=settings.max_seq_length),
     )
+
     if settings.do_train:
       run.train(make_loss(settings, data), lambda: evaluate(run))
     if settings.do_eval:

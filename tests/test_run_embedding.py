@@ -96,7 +96,7 @@ def test_equal_texts_are_no_negatives(ids):
 def test_cosines_are_put_in_the_order_of_scores():
   vectors = tf.constant([[RIGHT, UP], [RIGHT, LEFT], [UP, [0.0, 9.0]]])
   numbers = tf.constant([[5.0], [1.0], [1.0]])
-  found = run_embedding.order(vectors, numbers, 1.0)
+  found = run_embedding.cosent(vectors, numbers, 1.0)
   # The cosines are 0, -1 and 1; the first should be the highest.
   expected = np.log(1 + np.exp(-1) + np.exp(1))
   np.testing.assert_allclose(found, [expected] * 3, rtol=1e-6)

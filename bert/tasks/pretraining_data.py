@@ -43,25 +43,33 @@ def evaluate(
   """Predicts the records to evaluate on, and scores them.
 
   Args:
-    predictor: of the model; its rows are those that `score` takes.
+    predictor: of the model; it returns the results that `score` takes.
     data: the records.
     batch_size: records per batch.
     max_steps: batches to evaluate; 0: every record once.
 
-  Returns the rows and the scores. A ValueError names a broken record.
+  Returns:
+    The results, by name, each [N, ...], and the scores.
+
+  Raises:
+    ValueError: names a broken record.
   """
-  rows = records.sequential_dataset(data.eval_files).map(lambda _, row: row)
+  serialized = records.sequential_dataset(data.eval_files)
+  serialized = serialized.map(lambda _, record: record)
   total = max_steps * batch_size or None
   if total:
     # The original starts over after the last record, which affects scores.
-    rows = rows.repeat().take(total)
-  batches = rows.batch(batch_size).map(data.parse)
+    serialized = serialized.repeat().take(total)
+  batches = serialized.batch(batch_size).map(data.parse)
+
   with training_input.naming_bad_record(data.source.find_fault):
     results = predictor(training_input.prefetch(batches, 2), total)
   return results, score(results, batch_size)
 
 
-def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
+def score(
+  results: Mapping[str, np.ndarray], batch_size: int
+) -> dict[str, float]:
   """Scores masked-LM and next-sentence predictions.
 
   Takes N examples by name: masked_lm_loss, float32 [N, P], in nats;
@@ -70,52 +78,66 @@ def score(rows: Mapping[str, np.ndarray], batch_size: int) -> dict[str, float]:
   averages the mean losses of batches, as in the original; the other scores are
   means over masked positions or examples.
   """
-  weights = rows["masked_lm_weights"].astype(np.float64)
-  token_losses = rows["masked_lm_loss"] * weights
-  next_loss, batch_losses = rows.get("next_sentence_loss"), []
+  weights = results["masked_lm_weights"].astype(np.float64)
+  token_losses = results["masked_lm_loss"] * weights
+  next_loss = results.get("next_sentence_loss")
+
+  batch_losses = []
   for start in range(0, len(weights), batch_size):
     batch = slice(start, start + batch_size)
     # The 1e-5 is the original's guard against a batch without a masked token.
     masked = token_losses[batch].sum() / (weights[batch].sum() + 1e-5)
     next_mean = 0 if next_loss is None else next_loss[batch].mean()
     batch_losses.append(masked + next_mean)
+
   masked_total = max(weights.sum(), 1e-5)
-  right = (rows["masked_lm_correct"] * weights).sum()
+  right = (results["masked_lm_correct"] * weights).sum()
   scores = {
     "loss": float(np.mean(batch_losses)),
     "masked_lm_accuracy": float(right / masked_total),
     "masked_lm_loss": float(token_losses.sum() / masked_total),
   }
+
+  # Records may lack next sentences, see --next_sentence.
   if next_loss is not None:
-    accuracy = rows["next_sentence_correct"].mean()
+    accuracy = results["next_sentence_correct"].mean()
     scores["next_sentence_accuracy"] = float(accuracy)
     scores["next_sentence_loss"] = float(next_loss.mean())
   return scores
 
 
 def describe(
-  rows: Mapping[str, np.ndarray],
+  results: Mapping[str, np.ndarray],
   scores: Mapping[str, float],
   vocab_file: str | None,
   guesses: Mapping[str, tuple[str, float]],
 ) -> str:
-  """Describes predictions in HTML.
+  """Describes predictions in HTML, for report.html.
 
-  Takes the rows of `score`, with masked_lm_ids, int [N, P], and
-  next_sentence_labels, int [N]; those of next sentences may be absent. Without
-  a vocabulary, predictions are not scored by part of a word. `guesses` are
-  of answers by frequency, (name, score) by the name of the score.
+  Args:
+    results: as for `score`, with masked_lm_ids, int [N, P], and
+      next_sentence_labels, int [N]. Results of next sentences may be absent.
+    scores: from `score`.
+    vocab_file: None: predictions are not scored by part of a word.
+    guesses: how good answers by frequency alone are: (name, score) by the name
+      of the score.
   """
-  used = rows["masked_lm_weights"] > 0
-  ids = rows["masked_lm_ids"][used]
-  results = rows["masked_lm_correct"][used], rows["masked_lm_loss"][used]
+  # [M], the masked positions of all examples, one after the other.
+  is_used = results["masked_lm_weights"] > 0
+  ids = results["masked_lm_ids"][is_used]
+  is_right = results["masked_lm_correct"][is_used]
+  losses = results["masked_lm_loss"][is_used]
+
+  # How often the token of each position is masked here; the limits are the
+  # largest counts of _FREQUENCIES.
   counts = np.bincount(ids)[ids]
   groups = np.searchsorted([1, 9, 99, 999], counts)
   parts = [
     _compare(scores, guesses),
     "<h3>By frequency of the masked token in these records</h3>",
-    _make_table("times masked", groups, _FREQUENCIES, results),
+    _make_table("times masked", groups, _FREQUENCIES, is_right, losses),
   ]
+
   if vocab_file:
     tokenizer = vocabulary_table.make_tokenizer(vocab_file)
     later = [
@@ -125,11 +147,13 @@ def describe(
     ]
     parts.append("<h3>By part of a word</h3>")
     groups = np.isin(ids, later).astype(int)
-    parts.append(_make_table("masked token", groups, _PARTS, results))
-  if "next_sentence_labels" not in rows:
+    parts.append(_make_table("masked token", groups, _PARTS, is_right, losses))
+
+  if "next_sentence_labels" not in results:
     return "\n".join(parts)
-  labels = rows["next_sentence_labels"]
-  chosen = np.where(rows["next_sentence_correct"] > 0, labels, 1 - labels)
+  # There are two answers: one that is not right is the other.
+  labels = results["next_sentence_labels"]
+  chosen = np.where(results["next_sentence_correct"] > 0, labels, 1 - labels)
   report = metrics.classification_report(labels, chosen, 2)
   names = ("next sentence", "random sentence")
   parts.append(plots.confusions(report.confusion, names))
@@ -137,18 +161,21 @@ def describe(
 
 
 def _compare(scores, guesses) -> str:
-  """Makes a table of scores, and of what answers without a model get."""
+  """Makes a table of scores, and of the scores of answers without a model."""
   rows = []
   for name, value in scores.items():
     guess, score = guesses.get(name, ("", None))
-    shown = "" if score is None else f"{charts.number(score)}: {guess}"
-    rows.append((name, value, shown))
+    baseline = "" if score is None else f"{charts.number(score)}: {guess}"
+    rows.append((name, value, baseline))
   return plots.table(("score", "value", "without reading the text"), rows)
 
 
-def _make_table(title, groups, names, results) -> str:
-  rows = [
-    [names[group], count, plots.Shaded(correct, correct), loss]
-    for group, count, correct, loss in metrics.average_groups(groups, *results)
-  ]
+def _make_table(title, groups, names, is_right, losses) -> str:
+  """Averages predictions, [M], by group; `names` has the name of each."""
+  rows = []
+  for group, count, accuracy, loss in metrics.average_groups(
+    groups, is_right, losses
+  ):
+    shaded = plots.Shaded(accuracy, accuracy)
+    rows.append([names[group], count, shaded, loss])
   return plots.table((title, "masked tokens", "accuracy", "loss"), rows)

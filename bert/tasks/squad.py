@@ -82,35 +82,49 @@ def unique_questions(questions: Iterable[Question]) -> Iterator[Question]:
 
 
 def _read_json(path: str) -> Iterator[Question]:
+  """Yields the questions of SQuAD's JSON: articles of paragraphs of questions.
+
+  JSON has no lines to name in messages: an error is placed by the title of its
+  article, or by the id of its question.
+  """
   for article in _list(files.read_json(path), "data", path):
     title = article.get("title", "") if isinstance(article, dict) else ""
     location = f"{path}: article {_shown.repr(title)}"
     for paragraph in _list(article, "paragraphs", location):
-      questions = _list(paragraph, "qas", location)
-      ids = [q.get("id") if isinstance(q, dict) else None for q in questions]
-      first = f"{path}: question {_shown.repr(ids[0])}" if ids else location
-      context = _filled_text(paragraph, "context", first)
-      for number, (values, question_id) in enumerate(
-        zip(questions, ids, strict=True), 1
-      ):
-        if question_id in (None, ""):
-          raise ValueError(
-            f"{location}: question {number} of a paragraph has no 'id'"
-          )
-        if type(question_id) is int:
-          question_id = str(question_id)
-        near = f"{path}: question {_shown.repr(question_id)}"
-        yield Question(
-          # It may be of spaces only, as in the original.
-          _text({"id": question_id}, "id", near),
-          _text(values, "question", near),
-          context,
-          _answers(values, near),
-          near,
-        )
+      yield from _read_paragraph(paragraph, path, location)
+
+
+def _read_paragraph(paragraph, path, location) -> Iterator[Question]:
+  """Yields the questions of a paragraph; `location` is that of its article."""
+  questions = _list(paragraph, "qas", location)
+  ids = [q.get("id") if isinstance(q, dict) else None for q in questions]
+
+  # A paragraph has no name: the first question shows where its context is.
+  first = f"{path}: question {_shown.repr(ids[0])}" if ids else location
+  context = _filled_text(paragraph, "context", first)
+
+  for number, (values, question_id) in enumerate(
+    zip(questions, ids, strict=True), 1
+  ):
+    if question_id in (None, ""):
+      raise ValueError(
+        f"{location}: question {number} of a paragraph has no 'id'"
+      )
+    if type(question_id) is int:
+      question_id = str(question_id)
+    near = f"{path}: question {_shown.repr(question_id)}"
+    yield Question(
+      # It may be of spaces only, as in the original.
+      _text({"id": question_id}, "id", near),
+      _text(values, "question", near),
+      context,
+      _answers(values, near),
+      near,
+    )
 
 
 def _read_table(path: str) -> Iterator[Question]:
+  """Yields the questions of a table, with or without a first row of names."""
   first = next(tables.read_rows(path), None)
   cells = [cell.strip().lower() for cell in first.cells] if first else []
   has_header = "question" in cells or cells[:1] == ["id"]
@@ -119,6 +133,7 @@ def _read_table(path: str) -> Iterator[Question]:
       f"{first.location}: {len(cells)} columns; expected id, question and"
       " context with tabs between them, or a first row of names"
     )
+
   columns = _COLUMNS if has_header else range(len(_COLUMNS))
   for location, values in tables.read_columns(path, columns, header=has_header):
     yield _make_question(dict(zip(_COLUMNS, values, strict=True)), location)
@@ -135,6 +150,7 @@ def _make_question(values: Mapping[str, Any], location: str) -> Question:
 
 
 def _list(value: Any, key: str, location: str) -> list[Any]:
+  """Returns a list that must be there, but may be empty."""
   items = value.get(key) if isinstance(value, dict) else None
   if not isinstance(items, list):
     raise ValueError(f"{location}: expected a list under the key {key!r}")
@@ -163,7 +179,12 @@ def _filled_text(values: Mapping[str, Any], key: str, location: str) -> str:
 
 
 def _answers(values, location) -> tuple[Answer, ...] | None:
-  """Reads answers as SQuAD has them, or as two lists under their names."""
+  """Reads answers as SQuAD has them, or as two lists under their names.
+
+  None if they are not known; () if there is none.
+  """
+  # SQuAD 2.0 marks questions without an answer. They have `plausible_answers`,
+  # which are wrong, beside an empty list of answers.
   is_impossible = values.get("is_impossible") or False
   if not isinstance(is_impossible, bool):
     raise ValueError(
@@ -175,10 +196,13 @@ def _answers(values, location) -> tuple[Answer, ...] | None:
   answers = values.get("answers")
   if answers is None:
     return None
+
   try:
+    # Hugging Face's datasets have {"text": [...], "answer_start": [...]}.
     if isinstance(answers, dict):
-      names = ("text", "answer_start")
-      pairs = zip(*(_list(answers, n, location) for n in names), strict=True)
+      texts = _list(answers, "text", location)
+      starts = _list(answers, "answer_start", location)
+      pairs = zip(texts, starts, strict=True)
     elif isinstance(answers, list):
       pairs = [(a["text"], a.get("answer_start")) for a in answers]
     else:
@@ -193,6 +217,10 @@ def _answers(values, location) -> tuple[Answer, ...] | None:
 
 
 def _make_answer(text: Any, start: Any) -> Answer:
+  """Makes an answer of JSON values; a ValueError or TypeError if they are not.
+
+  `_answers` says where that is.
+  """
   if not isinstance(text, str):
     raise TypeError
   text.encode()  # Half of a surrogate pair is a ValueError.

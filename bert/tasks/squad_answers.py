@@ -75,7 +75,8 @@ class SpanSearch:
     self, maker: squad_features.FeatureMaker, settings: AnswerSettings
   ):
     self._settings = settings
-    self._tokens, self._join = maker.tokens, maker.join
+    self._to_tokens = maker.to_tokens
+    self._join = maker.join
     self._has_version_2 = maker.settings.version_2_with_negative
     basic = tokenization.BasicTokenizer(maker.settings.do_lower_case)
     # Where text has no spaces, all candidates may be of the same long words.
@@ -85,22 +86,41 @@ class SpanSearch:
     self,
     document: squad_features.Document,
     query_length: int,
-    parts: Sequence[packing.Window],
+    windows: Sequence[packing.Window],
     start_logits: np.ndarray,
     end_logits: np.ndarray,
   ) -> Prediction:
-    """Answers a question, whose `query_length` tokens are before each window.
+    """Answers a question.
 
-    The n best of the logits, float [W, S], may be of the question or of
-    padding, as in the original; no answer is made of those.
+    The n best of the logits may be of the question or of padding, as in the
+    original; no answer is made of those.
+
+    Args:
+      document: the context.
+      query_length: the tokens of the question, which are before each window.
+      windows: of the context.
+      start_logits: float [W, S]; position 0 is [CLS].
+      end_logits: the same for the last token of the answer.
     """
-    candidates = self._find(parts, query_length + 2, start_logits, end_logits)
+    # [CLS] and [SEP] stand around the question.
+    offset = query_length + 2
+    candidates = self._find(windows, offset, start_logits, end_logits)
+
+    # Section 4.3 of the paper: no answer is a span that starts and ends at
+    # [CLS]. Its score is the lowest of all windows, as in the original: a
+    # window that may hold the answer counts against having none.
     null = None
     if self._has_version_2:
       scores = start_logits[:, 0].astype(float) + end_logits[:, 0]
-      first = int(scores.argmin())
-      logits = (float(x[first, 0]) for x in (start_logits, end_logits))
-      null = Span("", None, None, *logits)
+      window = int(scores.argmin())
+      null = Span(
+        text="",
+        start=None,
+        end=None,
+        start_logit=float(start_logits[window, 0]),
+        end_logit=float(end_logits[window, 0]),
+      )
+
     spans = _with_probabilities(self._list(document, candidates, null))
     prediction = Prediction(spans, _CERTAIN_ODDS if null else None)
     if null and (best := prediction.answer):
@@ -109,18 +129,25 @@ class SpanSearch:
       prediction = prediction._replace(odds=odds)
     return prediction
 
-  def _find(self, parts, offset, start_logits, end_logits):
-    """Returns (score, start, end, logits) of spans of tokens, best first."""
+  def _find(self, windows, offset, start_logits, end_logits):
+    """Finds the spans of tokens that may be answers.
+
+    Returns (score, first token, last token, start logit, end logit) of each,
+    the best first. Tokens are counted in the context; `offset` tokens are
+    before each window.
+    """
     candidates = []
-    for index, window in enumerate(parts):
+    for index, window in enumerate(windows):
+      # Of the best logits of the window, those of the context.
       shift = window.start - offset
-      texts = range(offset, offset + window.length)
-      starts, ends = (
-        [i for i in self._best_indices(logits[index]) if i in texts]
-        for logits in (start_logits, end_logits)
-      )
+      positions = range(offset, offset + window.length)
+      starts = self._best_positions(start_logits[index], positions)
+      ends = self._best_positions(end_logits[index], positions)
+
       for i in starts:
-        if not packing.is_max_context(parts, index, i + shift):
+        # Windows overlap. An answer counts in the one where its first token has
+        # the most context on both sides, as in the original.
+        if not packing.is_max_context(windows, index, i + shift):
           continue
         start_logit = float(start_logits[index, i])
         for j in ends:
@@ -130,37 +157,48 @@ class SpanSearch:
             candidates.append(
               (score, i + shift, j + shift, start_logit, end_logit)
             )
+
     candidates.sort(key=lambda item: -item[0])  # Keeps the order of equals.
     return candidates
 
-  def _best_indices(self, logits):
+  def _best_positions(self, logits, positions):
+    """Returns which of the n best logits are at some positions, best first."""
     order = np.argsort(-logits, kind="stable")
-    return order[: self._settings.n_best_size].tolist()
+    best = order[: self._settings.n_best_size].tolist()
+    return [position for position in best if position in positions]
 
   def _list(self, document, candidates, null):
     """Makes the n-best list: each text once, with its best span."""
     spans: dict[str, Span] = {}
-    is_ranked = null is None
-    for score, first, last, *logits in candidates:
+    is_ranked = null is None  # Whether no answer has its place in the list.
+    for score, first, last, start_logit, end_logit in candidates:
+      # No answer stands before the first span with a lower score.
       if not is_ranked and null.score > score:
-        spans[""], is_ranked = null, True
+        spans[""] = null
+        is_ranked = True
       if len(spans) >= self._settings.n_best_size:
         break
       start, end = self._locate(document, first, last)
       text = squad_features.SPACE_RUNS.sub(" ", document.context[start:end])
-      spans.setdefault(text, Span(text, start, end, *logits))
+      spans.setdefault(text, Span(text, start, end, start_logit, end_logit))
+
     if null:
       spans.setdefault("", null)
     return list(spans.values()) or [Span(_NO_SPAN, None, None, 0.0, 0.0)]
 
   def _locate(self, document, first, last):
-    """Returns the characters of some tokens, or of their words if unknown."""
+    """Returns where the characters of some tokens start and end in the context.
+
+    If the tokens are not found in their words, it is where these do.
+    """
     if self._settings.whole_word_answers:
       while first and self._continues_word(document, first):
         first -= 1
       while self._continues_word(document, last + 1):
         last += 1
-    text = self._join(self._tokens(document.ids[first : last + 1]))
+
+    # The tokens' text lacks case and accents; the words have them.
+    text = self._join(self._to_tokens(document.ids[first : last + 1]))
     begin, _ = document.words[document.word_of(first)]
     _, end = document.words[document.word_of(last)]
     words = document.context[begin:end]
@@ -173,7 +211,7 @@ class SpanSearch:
 
   def _continues_word(self, document, token):
     """Returns whether a token is a further piece of the word before it."""
-    pieces = self._tokens(document.ids[token : token + 1])
+    pieces = self._to_tokens(document.ids[token : token + 1])
     return bool(pieces) and pieces[0].startswith("##")
 
 
@@ -211,6 +249,8 @@ def find_tokens(wanted: str, alignment: Alignment) -> tuple[int, int] | None:
   start = tokenized.find(wanted)
   if offsets is None or not wanted or start < 0:
     return None
+
+  # Counted without spaces, the characters of both correspond.
   first = start - tokenized.count(" ", 0, start)
   count = len(wanted) - wanted.count(" ")
   return offsets[first], offsets[first + count - 1] + 1
@@ -231,21 +271,37 @@ def _with_probabilities(spans: list[Span]) -> list[Span]:
 def describe(
   question: squad.Question, prediction: Prediction, chosen: Span | None
 ) -> dict[str, Any]:
-  """Describes a prediction for a reader; `chosen` is None for no answer.
+  """Describes a prediction for a reader, as JSON values.
 
-  Returns id, question, answer ("" for none), probability, score, start and end
-  (the answer is context[start:end] with single spaces), runners_up: the next
-  best answers; no_answer_odds if questions may have no answer.
+  Args:
+    question: the question.
+    prediction: all answers that were found.
+    chosen: the one that is given; None for no answer.
+
+  Returns:
+    id, question, answer ("" for none), probability, score, start and end (the
+    answer is context[start:end] with single spaces), runners_up: the next best
+    answers; no_answer_odds if questions may have no answer.
   """
-  others = [s for s in prediction.spans if s.start is not None and s != chosen]
+  runners_up = [
+    span
+    for span in prediction.spans
+    if span.start is not None and span != chosen
+  ]
+
+  # No answer has a probability, too, if it is in the list.
   if not chosen:
     unknown = Span("", None, None, 0.0, 0.0)
     chosen = next((s for s in prediction.spans if not s.text), unknown)
-  row = {"id": question.question_id, "question": question.text}
-  row: dict[str, Any] = row | _as_answer(chosen)
+
+  row: dict[str, Any] = {
+    "id": question.question_id,
+    "question": question.text,
+    **_as_answer(chosen),
+  }
   if prediction.odds is not None:
     row["no_answer_odds"] = prediction.odds
-  row["runners_up"] = [_as_answer(span) for span in others[:4]]
+  row["runners_up"] = [_as_answer(span) for span in runners_up[:4]]
   return row
 
 

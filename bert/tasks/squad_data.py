@@ -22,9 +22,12 @@ from bert.inputs import (
 )
 from bert.tasks import squad, squad_answers, squad_features, squad_results
 
-# Questions that a process takes at once; every one repeats its context in the
-# records. Those about a long text are at least 50, for it is tokenized once.
-QUESTIONS_PER_TASK, CHARACTERS_PER_TASK = 1000, 200_000
+# A process takes so many questions at once that their contexts together have
+# CHARACTERS_PER_TASK, for the records repeat the context of each. It takes 50
+# questions or more, because consecutive questions about one text share its
+# tokens.
+QUESTIONS_PER_TASK = 1000
+CHARACTERS_PER_TASK = 200_000
 MOST_CHARACTERS = CHARACTERS_PER_TASK // 50  # More of a text do not count.
 # Starting processes takes as long as a single one needs for such a file, bytes.
 SMALL_FILE = 1 << 20
@@ -62,7 +65,14 @@ def find_set(
   settings: squad_features.SquadFeatureSettings,
   **others: Any,
 ) -> SquadSet:
-  """Returns the questions of a file, with other fields of the set by name."""
+  """Returns the questions of a file.
+
+  Args:
+    kind: "train", "eval" or "dev", which names the feature file.
+    path: the file.
+    settings: the settings that shape the features.
+    **others: further fields of `SquadSet`.
+  """
   return SquadSet(
     kind=kind,
     settings=settings,
@@ -77,14 +87,25 @@ def find_set(
 def split(
   data: SquadSet, share: float, seed: int, kind: str
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
-  """Holds out the questions of a share of the contexts, as a set of a kind."""
+  """Holds out the questions about a share of the contexts.
+
+  Args:
+    data: the set to train on.
+    share: of the questions to hold out, such as 0.1.
+    seed: of the draw.
+    kind: of the set that is held out: "eval" or "dev".
+
+  Returns:
+    What to train on, and what to evaluate on.
+  """
+
+  # Both parts get their share of questions without an answer. Questions about
+  # one context stay in one part.
+  def describe(question):
+    return [str(bool(question.answers))], question.context
+
   train, held = held_out.split(
-    data,
-    share,
-    seed,
-    lambda question: ([str(bool(question.answers))], question.context),
-    kind=kind,
-    needs_answers=True,
+    data, share, seed, describe, kind=kind, needs_answers=True
   )
   held.source["is_training"] = False
   return train, held
@@ -95,12 +116,20 @@ def make_features(data: SquadSet, folder: str) -> None:
 
   A ValueError if no question can be used, or needed answers are not known.
   """
-  names = ("questions", "misplaced", "labelled", "cut_questions", "outside")
-  names += ("unanswerable",)
-  counts: dict[str, Any] = dict.fromkeys(names, 0)
-  counts |= {"misplaced_shown": [], "unlabelled": []}
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
+  # Filled while rows are made; if the file is there, its index has them.
+  counts: dict[str, Any] = {
+    "questions": 0,
+    "misplaced": 0,
+    "labelled": 0,
+    "cut_questions": 0,
+    "outside": 0,
+    "unanswerable": 0,
+    "misplaced_shown": [],
+    "unlabelled": [],
+  }
+  features = data.open_or_make(folder, _make_rows(data, counts), counts)
+
+  # Only rows to train on hold where the answer is.
   length = data.settings.max_seq_length
   positions = ["start_positions", "end_positions"] if data.is_training else []
   data.layout = feature_sets.Layout(
@@ -108,7 +137,9 @@ def make_features(data: SquadSet, folder: str) -> None:
     others=dict.fromkeys(positions, tf.io.FixedLenFeature([], tf.int64)),
     limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
   )
-  counts, lines = features.counts, []
+
+  counts = features.counts
+  lines = []
   if counts["cut_questions"]:
     lines.append(
       f"{counts['cut_questions']:,} questions were truncated to "
@@ -124,6 +155,7 @@ def make_features(data: SquadSet, folder: str) -> None:
     f"windows of {np.mean(features.lengths):.1f} tokens on average",
     *lines,
   )
+
   if counts["misplaced"]:
     progress.note(
       f"warning: {counts['misplaced']:,} questions are left out, their answers "
@@ -134,7 +166,10 @@ def make_features(data: SquadSet, folder: str) -> None:
 
 
 def describe_unanswered(counts: Mapping[str, Any]) -> str:
-  """Says which of some questions have no answers, and how many do not."""
+  """Says where the first questions without answers are, and how many there are.
+
+  `counts` are those of the features, see `make_features`.
+  """
   total = counts["questions"]
   # Features of an older version lack the places.
   places = counts.get("unlabelled") or ["some questions"]
@@ -147,11 +182,11 @@ def _check_answers(data, counts) -> None:
   """Raises a ValueError if answers are needed that are not known."""
   if counts["labelled"] == counts["questions"]:
     return
-  fault, negative = describe_unanswered(counts), "--version_2_with_negative"
+  fault = describe_unanswered(counts)
   if data.is_training:
     raise ValueError(
       f"{fault}: training needs all; those of an empty list are no answer only "
-      f"with {negative}=true"
+      "with --version_2_with_negative=true"
     )
   if data.needs_answers:
     raise ValueError(
@@ -162,12 +197,17 @@ def _check_answers(data, counts) -> None:
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
   """Yields the rows of a file, which several processes make if it is large."""
-  [path], num_processes = data.paths, data.num_processes
+  [path] = data.paths
+  num_processes = data.num_processes
   if os.path.exists(path) and os.path.getsize(path) < SMALL_FILE:
     num_processes = 1
+
+  # Predictions are written by id, so two questions to answer may not share one.
   questions = data.select(data.read())
+  if not data.is_training:
+    questions = squad.unique_questions(questions)
   blocks = text_inputs.split_into_blocks(
-    questions if data.is_training else squad.unique_questions(questions),
+    questions,
     QUESTIONS_PER_TASK,
     lambda question: min(len(question.context), MOST_CHARACTERS),
     CHARACTERS_PER_TASK,
@@ -176,30 +216,41 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     squad_features.FeatureMaker, data.settings, data.is_training
   )
   results = worker_processes.map_in_order(make, blocks, num_processes)
-  number, shown = 0, counts["misplaced_shown"]
-  unlabelled = counts["unlabelled"]
+
+  num_windows = 0
   for result in itertools.chain.from_iterable(results):
-    for record, length in result.windows:
-      record = squad_features.set_unique_id(record, number)
+    for record, length in result.records:
+      # A process cannot know how many windows the ones before it have made.
+      record = squad_features.set_unique_id(record, num_windows)
       yield feature_files.Row(record, length, counts["questions"])
-      number += 1
-    counts["questions"] += 1
-    counts["labelled"] += not result.unlabelled
-    if result.unlabelled and len(unlabelled) < messages.PLACES_SHOWN:
-      unlabelled.append(result.unlabelled)
-    counts["cut_questions"] += result.was_cut
-    counts["outside"] += result.outside
-    counts["unanswerable"] += result.has_no_answer
-    if result.misplaced:
-      counts["misplaced"] += 1
-      if len(shown) < messages.PLACES_SHOWN:
-        shown.append(result.misplaced)
+      num_windows += 1
+    _count(result, counts)
+
   _check_answers(data, counts)
-  if counts["questions"] and not number:
+  if counts["questions"] and not num_windows:
     raise ValueError(
       f"{path}: no question to train on, all {counts['questions']} answers "
-      f"are not where answer_start says: {'; '.join(shown)}"
+      "are not where answer_start says: "
+      f"{'; '.join(counts['misplaced_shown'])}"
     )
+
+
+def _count(result, counts) -> None:
+  """Adds a question's `QuestionRows` to the counts of its set."""
+  counts["questions"] += 1
+  counts["labelled"] += not result.unlabelled
+  counts["cut_questions"] += result.was_cut
+  counts["outside"] += result.outside
+  counts["unanswerable"] += result.has_no_answer
+
+  # Messages show the first places only.
+  unlabelled = counts["unlabelled"]
+  if result.unlabelled and len(unlabelled) < messages.PLACES_SHOWN:
+    unlabelled.append(result.unlabelled)
+  if result.misplaced:
+    counts["misplaced"] += 1
+    if len(counts["misplaced_shown"]) < messages.PLACES_SHOWN:
+      counts["misplaced_shown"].append(result.misplaced)
 
 
 def compute_logits(
@@ -211,13 +262,24 @@ def compute_logits(
 ) -> np.ndarray:
   """Computes the logits of all windows and keeps them on the disk.
 
-  The predictor returns start_logits and end_logits, float32 [B,
-  max_seq_length]; `order` has the batches, by the indices of their rows.
-  Returns float32 [windows, 2, max_seq_length], in the order of the rows.
+  Args:
+    predictor: returns start_logits and end_logits, float32
+      [B, max_seq_length].
+    data: the questions, whose features are made.
+    parse: makes the features of a batch from serialized rows, string [B].
+    order: the batches, by the indices of their rows; rows of similar length
+      are together.
+    folder: a local folder for a temporary file.
+
+  Returns:
+    Start and end logits, float32 [windows, 2, max_seq_length], in the order of
+    the rows, as a memory map.
   """
   features = data.features
   shape = (len(features), 2, data.settings.max_seq_length)
   batches = features.batches(order, parse)
+
+  # A file may have more windows than memory holds.
   with (
     atomic.naming_full_disk(folder),
     tempfile.TemporaryFile(dir=folder) as file,
@@ -231,6 +293,7 @@ def compute_logits(
           # A full disk is an error here; in a memory map it ends the process.
           file.seek(int(row) * logits.nbytes)
           file.write(logits.tobytes())
+
     # The last rows may not have been asked for.
     file.truncate(4 * int(np.prod(shape)))
     return np.memmap(file, np.float32, "r", shape=shape)
@@ -239,24 +302,37 @@ def compute_logits(
 def answer(
   data: SquadSet, logits: np.ndarray, settings: squad_answers.AnswerSettings
 ) -> Iterator[squad_results.QuestionResult]:
-  """Answers all questions, in their order, by what `compute_logits` returns.
+  """Answers all questions, in their order.
 
-  A ValueError if the file was changed since its features were made.
+  Args:
+    data: the questions, whose features are made.
+    logits: from `compute_logits`.
+    settings: how to choose an answer.
+
+  Raises:
+    ValueError: the file was changed since its features were made.
   """
   maker = squad_features.FeatureMaker(data.settings, is_training=False)
   search = squad_answers.SpanSearch(maker, settings)
-  is_labelled, row = data.is_labelled, 0
+  is_labelled = data.is_labelled
+
+  # The texts are read and divided into windows again, because the records do
+  # not hold which characters a token is made of.
+  first_row = 0
   for document, question in maker.documents(data.examples()):
     query, windows, _ = maker.windows(document, question)
-    rows = slice(row, row + len(windows))
-    row += len(windows)
-    if row > len(logits):
+    rows = slice(first_row, first_row + len(windows))
+    first_row = rows.stop
+    # More windows than the features have: say that the file was changed.
+    if first_row > len(logits):
       data.check_unchanged()
-    starts, ends = logits[rows, 0], logits[rows, 1]
-    predicted = search(document, len(query), windows, starts, ends)
+    predicted = search(
+      document, len(query), windows, logits[rows, 0], logits[rows, 1]
+    )
+
     scored = None
     if is_labelled:
-      scored = squad_results.score_answer(question, predicted)
+      scored = squad_results.score_prediction(question, predicted)
     # Results may be kept by the thousand: without their texts.
     question = question._replace(context="")
     yield squad_results.QuestionResult(question, predicted, scored)

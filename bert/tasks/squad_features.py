@@ -129,24 +129,35 @@ def find_answer(
   of their tokens is exactly the answer's, it is that part: "1895" of "(1895)".
   None if the text there is not the answer: some data have wrong answer_starts.
   """
-  start, length = answer.start, len(answer.text)
+  start = answer.start
+  length = len(answer.text)
   if start is None or not 0 <= start < start + length <= len(document.context):
     return None
-  # Before all words, to the original an answer began with the last one, at -1.
-  first = document.word_at(start) % len(document.words)
-  last = document.word_at(start + length - 1)
-  if last < first:
+
+  # Whitespace before the first word is in word -1. The original took that as an
+  # index, which in Python is the last word; % keeps this.
+  first_word = document.word_at(start) % len(document.words)
+  last_word = document.word_at(start + length - 1)
+  if last_word < first_word:
     return None
-  between = slice(document.words[first][0], document.words[last][1])
-  words = SPACE_RUNS.sub(" ", document.context[between])
+
+  # As in the original, what is there only has to contain the answer, with runs
+  # of whitespace as single spaces.
+  begin, _ = document.words[first_word]
+  _, end = document.words[last_word]
+  words = SPACE_RUNS.sub(" ", document.context[begin:end])
   if " ".join(answer.text.split()) not in words:
     return None
-  begin, end = document.first_tokens[first], document.first_tokens[last + 1] - 1
+
+  # The first part of the words' tokens that is exactly the answer's, or else
+  # all of them.
+  first = document.first_tokens[first_word]
+  last = document.first_tokens[last_word + 1] - 1
   if ids := document.encode(answer.text):
-    for token in range(begin, end + 2 - len(ids)):
+    for token in range(first, last + 2 - len(ids)):
       if document.ids[token : token + len(ids)] == ids:
         return token, token + len(ids) - 1
-  return (begin, end) if begin <= end else None
+  return (first, last) if first <= last else None
 
 
 class QuestionWindows(NamedTuple):
@@ -160,7 +171,7 @@ class QuestionWindows(NamedTuple):
 class QuestionRows(NamedTuple):
   """The windows of a question, as records, and what was found on the way."""
 
-  windows: list[tuple[bytes, int]]  # Records, and how many tokens they have.
+  records: list[tuple[bytes, int]]  # Each with its number of tokens.
   unlabelled: str  # Where it is if its answers are not known, else "".
   was_cut: bool  # It has more than max_query_length tokens.
   outside: int = 0  # Windows to train on without the answer that there is.
@@ -175,11 +186,13 @@ class FeatureMaker:
   """
 
   def __init__(self, settings: SquadFeatureSettings, is_training: bool):
-    self.settings, self._is_training = settings, is_training
+    self.settings = settings
+    self._is_training = is_training
     tokenizer = vocabulary_table.make_tokenizer(
       settings.vocab_file, settings.do_lower_case
     )
-    self.encode, self.tokens = tokenizer.encode, tokenizer.convert_ids_to_tokens
+    self.encode = tokenizer.encode
+    self.to_tokens = tokenizer.convert_ids_to_tokens
     self.join = tokenizer.join
     special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     self._cls_id, self._sep_id = special
@@ -208,42 +221,50 @@ class FeatureMaker:
     settings = self.settings
     whole = self.encode(question.text)
     query = whole[: settings.max_query_length]
+
+    # [CLS] question [SEP] window [SEP]
     size = settings.max_seq_length - len(query) - 3
-    parts = packing.make_windows(len(document.ids), size, settings.doc_stride)
-    return QuestionWindows(query, parts, len(whole) > len(query))
+    windows = packing.make_windows(len(document.ids), size, settings.doc_stride)
+    return QuestionWindows(query, windows, len(whole) > len(query))
 
   def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:
     """Makes the records of some questions."""
     return [self._make_rows(*pair) for pair in self.documents(questions)]
 
-  def _make_rows(self, document, question):
+  def _make_rows(self, document, question) -> QuestionRows:
+    """Makes the records of all windows of a question."""
     answers = question.answers
     # An empty list means that there is no answer only where that is possible.
     may_be_empty = self.settings.version_2_with_negative
     is_labelled = answers is not None if may_be_empty else bool(answers)
     unlabelled = "" if is_labelled else question.location
-    query, parts, was_cut = self.windows(document, question)
+
+    query, windows, was_cut = self.windows(document, question)
     head = [self._cls_id, *query, self._sep_id]
     head = [record_writer.encode_id(number) for number in head]
     if not self._is_training:
-      rows = [self._encode(head, document, window, {}) for window in parts]
-      return QuestionRows(rows, unlabelled, was_cut)
+      records = [self._encode(head, document, window, {}) for window in windows]
+      return QuestionRows(records, unlabelled, was_cut)
     if unlabelled:
       return QuestionRows([], unlabelled, was_cut)
+
+    # As in the original, training takes the first answer that people gave.
     span = None
     if answers:
       span = find_answer(document, answers[0])
       if span is None:
         misplaced = _describe_misplaced(question)
         return QuestionRows([], unlabelled, was_cut, misplaced=misplaced)
-    rows, outside = [], 0
-    for window in parts:
+
+    records = []
+    outside = 0
+    for window in windows:
       start, end = _positions(window, span, len(head))
       outside += span is not None and not start
       labels = {"start_positions": start, "end_positions": end}
       labels["is_impossible"] = int(not answers)
-      rows.append(self._encode(head, document, window, labels))
-    return QuestionRows(rows, unlabelled, was_cut, outside, not answers)
+      records.append(self._encode(head, document, window, labels))
+    return QuestionRows(records, unlabelled, was_cut, outside, not answers)
 
   def _encode(self, head, document, window, labels):
     """Makes the record of a window; `head` is [CLS] question [SEP], encoded."""
@@ -251,6 +272,8 @@ class FeatureMaker:
     padding = bytes(self.settings.max_seq_length - length)
     part = document.encoded_ids[window.start : window.start + window.length]
     tail = record_writer.encode_id(self._sep_id)
+
+    # Numbers of a record, one after the other: 0 and 1 are a byte each.
     segments = bytes(len(head)) + b"\1" * (window.length + 1)
     packed = {
       "input_ids": b"".join([*head, *part, tail, padding]),
@@ -281,6 +304,8 @@ def _describe_misplaced(question):
   answer = question.answers[0]
   if answer.start is None:
     return f"{question.location}: no answer_start for {answer.text[:40]!r}"
+
+  # The answer may be there and have no token, such as a control character.
   text = question.context[answer.start : answer.start + len(answer.text)]
   if text.split() == answer.text.split():
     return f"{question.location}: no token in the answer {answer.text[:40]!r}"
@@ -291,7 +316,11 @@ def _describe_misplaced(question):
 
 
 def _positions(window, span, offset):
-  """Returns where the answer is in a window; at [CLS] if it is not in it."""
+  """Returns the answer's first and last token; (0, 0) for [CLS] if outside.
+
+  `span` counts tokens of the context and is None for no answer; `offset` tokens
+  are before the window.
+  """
   start, end = span or (-1, -1)
   if start < window.start or end >= window.start + window.length:
     return 0, 0

@@ -53,12 +53,17 @@ def score_answer(
   version_2: bool = False,
   is_unspaced: bool = False,
 ) -> AnswerScores:
-  """Scores an answer, "" for none, by the truth that it is closest to.
+  """Scores an answer by the truth that it is closest to.
 
-  With `version_2` there may be no truth; "" is then right. For `is_unspaced`
-  see `normalize_answer`.
+  Args:
+    answer: "" for no answer.
+    truths: the answers that people gave.
+    version_2: whether a question may have no answer, as in SQuAD 2.0. Without a
+      truth, "" is then right.
+    is_unspaced: see `normalize_answer`.
   """
   answers = [normalize_answer(truth, is_unspaced) for truth in truths]
+  # A truth of articles and punctuation alone does not count in v2.0.
   if version_2:
     answers = list(filter(None, answers)) or [""]
   given = normalize_answer(answer, is_unspaced)
@@ -69,12 +74,16 @@ def score_answer(
 
 
 def _f1(given: list[str], wanted: list[str], version_2: bool) -> float:
+  """Returns the F1 of the words of an answer, from 0 to 1."""
+  # The two official programs differ here: only v2.0's takes two empty answers
+  # for equal.
   if version_2 and not (given and wanted):
     return float(given == wanted)
   common = (collections.Counter(given) & collections.Counter(wanted)).total()
   if not common:
     return 0.0
-  precision, recall = common / len(given), common / len(wanted)
+  precision = common / len(given)
+  recall = common / len(wanted)
   return 2 * precision * recall / (precision + recall)
 
 
@@ -123,12 +132,16 @@ def score(
   odds = [answer.odds for answer in answers if answer.odds is not None]
   if not odds:
     return metrics
+
+  # The same for the questions with an answer and for the questions without.
   has_answer = [answer.has_answer for answer in answers]
   for name, wanted in (("has_answer", True), ("no_answer", False)):
     pairs = zip(given, has_answer, strict=True)
     if part := [scores for scores, has in pairs if has == wanted]:
       for key, value in answer_metrics(part).items():
         metrics[f"{name}_{key}"] = value
+
+  # The best that any threshold could give with these predictions.
   for key in ("exact_match", "f1"):
     values = [getattr(answer.answered, key) for answer in answers]
     best, best_at = best_threshold(values, odds, has_answer)
@@ -141,16 +154,26 @@ def best_threshold(
 ) -> tuple[float, float]:
   """Finds up to which odds of no answer it is best to answer.
 
-  Returns the best mean in percent of the scores, 0 to 1, which do not count
-  where there is no answer; and the lowest threshold that gives it: one of the
-  odds, or 1 below all of them if nothing should be answered.
+  Args:
+    scores: of the answers, from 0 to 1, [N]. They do not count where a question
+      has no answer.
+    odds: of no answer, [N].
+    has_answer: whether a question has one, [N].
+
+  Returns:
+    The best mean of the scores in percent; and the lowest threshold that gives
+    it: one of the odds, or 1 below all of them if nothing should be answered.
   """
-  scores, odds = np.asarray(scores, float), np.asarray(odds, float)
+  scores = np.asarray(scores, float)
+  odds = np.asarray(odds, float)
   has_answer = np.asarray(has_answer, bool)
+
+  # From the lowest threshold on, one question more is answered at a time.
   order = np.argsort(odds, kind="stable")
   # Answering wins a score where there is an answer, and loses 1 where not.
   gains = np.where(has_answer, scores, -1.0)[order]
   silent = np.count_nonzero(~has_answer)
+
   # One by one, from no answer at all, as the official program adds them.
   totals = np.append(silent, gains).cumsum()
   sorted_odds = np.append(odds.min() - 1.0, odds[order])

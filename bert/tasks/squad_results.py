@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
+import functools
 import json
 import math
 import os
@@ -41,20 +42,22 @@ class SquadScores(NamedTuple):
   kinds: list[tuple[str, str]]  # `question_word` and `answer_length` of each.
 
 
-def score_answer(
+def score_prediction(
   question: squad.Question, prediction: squad_answers.Prediction
 ) -> squad_metrics.ScoredAnswer:
   """Compares a prediction with the answers, which are known."""
   truths = [answer.text for answer in question.answers or ()]
   text = prediction.answer.text if prediction.answer else ""
-  may_be_silent = prediction.odds is not None
-  is_unspaced = squad_features.is_unspaced(question.context)
-  answered, silent = (
-    squad_metrics.score_answer(given, truths, may_be_silent, is_unspaced)
-    for given in (text, "")
+
+  # Scored with the answer and without, for thresholds to be compared later.
+  score = functools.partial(
+    squad_metrics.score_answer,
+    truths=truths,
+    version_2=prediction.odds is not None,
+    is_unspaced=squad_features.is_unspaced(question.context),
   )
   return squad_metrics.ScoredAnswer(
-    text, answered, silent, prediction.odds, bool(truths)
+    text, score(text), score(""), prediction.odds, bool(truths)
   )
 
 
@@ -64,6 +67,8 @@ def warn_if_collapsed(
   """Warns if all questions get the same answer, wrong for some."""
   texts = {"" if a.is_silent(threshold) else a.text for a in answers}
   is_right = all(answer.scores(threshold).exact_match for answer in answers)
+
+  # All answers alike may be right, such as none for unanswerable questions.
   if len(answers) > 1 and len(texts) == 1 and not is_right:
     text = texts.pop()
     given = f"the answer {text!r}" if text else "no answer"
@@ -113,7 +118,11 @@ def tune_threshold(
 ) -> float:
   """Returns the threshold with the best F1, and writes it for later runs.
 
-  The answers to `tuning` are known; `weights` is the checksum of what answered.
+  Args:
+    folder: gets the file.
+    tuning: the results of questions whose answers are known.
+    weights: the checksum of the weights that answered. Later runs take the
+      threshold only for these.
   """
   answers = [result.scored for result in tuning if result.scored]
   threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
@@ -133,9 +142,15 @@ def read_threshold(
 def choose_threshold(
   flag: str, prefers_tuned: bool, tuned: label_files.Tuned | None
 ) -> float:
-  """Returns the threshold to answer by: that of the flag, or the tuned one.
+  """Returns the threshold to answer by: the flag's, or a tuned one.
 
-  A ValueError if the flag asks for one that was tuned, but none is there.
+  Args:
+    flag: the value of --null_score_diff_threshold.
+    prefers_tuned: whether a tuned threshold counts more than the flag.
+    tuned: from `read_threshold`; None if none was tuned for these weights.
+
+  Raises:
+    ValueError: the flag is "auto", but no threshold was tuned.
   """
   given = parse_threshold(flag)
   if tuned:
@@ -143,6 +158,9 @@ def choose_threshold(
     if prefers_tuned:
       print(f"--{_THRESHOLD}={threshold:.4f}, as {path} says")
       return threshold
+
+    # The number on the command line wins here, but an export knows only the
+    # file.
     if threshold != given:
       progress.note(
         f"note: this run answers by --{_THRESHOLD}={given}; exports of its "
@@ -162,10 +180,16 @@ def write_predictions(
   threshold: float,
   version_2: bool,
 ) -> SquadScores | None:
-  """Writes predictions as they come: the original's files, a readable one.
+  """Writes predictions as they come, so that memory never holds all of them.
 
-  No answer is given where its odds are above the threshold; `version_2` says
-  whether questions may have none. Returns the scores, if all answers are known.
+  Args:
+    folder: gets the original's files and predictions.jsonl, a readable one.
+    results: of all questions, in their order.
+    threshold: no answer is given where its odds are above this.
+    version_2: whether questions may have no answer.
+
+  Returns:
+    The scores, or None if not all answers are known.
   """
   names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
   if version_2:
@@ -173,7 +197,10 @@ def write_predictions(
   else:
     files.remove(os.path.join(folder, "null_odds.json"))  # An older run's.
   paths = [os.path.join(folder, name) for name in names]
-  answers, kinds, separator = [], [], "{\n"
+
+  answers = []
+  kinds = []
+  separator = "{\n"
   with (
     atomic.replace_all_on_success(paths) as temporaries,
     contextlib.ExitStack() as stack,
@@ -183,19 +210,25 @@ def write_predictions(
     )
     for question, prediction, scored in results:
       chosen = prediction.decide(threshold)
+
+      # The original's files are one JSON object each. These are the lines that
+      # json.dumps(..., indent=4) would make of all entries at once.
       entries = _as_entries(prediction, chosen)
       for output, entry in zip(objects, entries, strict=False):
-        # The lines that json.dumps(..., indent=4) would make of all entries.
         lines = json.dumps({question.question_id: entry}, indent=4)[2:-2]
         output.write((separator + lines).encode())
       separator = ",\n"
+
       row = squad_answers.describe(question, prediction, chosen)
       readable.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
       if scored:
         answers.append(scored)
         kinds.append((question_word(question.text), answer_length(question)))
+
+    is_empty = separator == "{\n"
     for output in objects:
-      output.write(b"{}\n" if separator == "{\n" else b"\n}\n")
+      output.write(b"{}\n" if is_empty else b"\n}\n")
+
   for path in paths:
     print(f"wrote {path}")
   if not answers:
@@ -210,6 +243,7 @@ def write_predictions(
 def _as_entries(prediction, chosen) -> list[Any]:
   """Returns the entries of the original's files: answer, n-best list, odds."""
   text = chosen.text if chosen else ""
+  # Where every question has an answer, "" would be one that no text gave.
   if prediction.odds is None and not chosen:
     text = prediction.spans[0].text  # The original's word for it.
   names = ("text", "probability", "start_logit", "end_logit")
@@ -233,11 +267,16 @@ def question_word(text: str) -> str:
 
 
 def answer_length(question: squad.Question) -> str:
-  """Returns the range of the length of the shortest true answer."""
+  """Returns the range of the length of the shortest true answer.
+
+  It counts words, or characters of a language that puts no spaces.
+  """
   counts = [
     len(text) if squad_features.is_unspaced(text) else len(text.split())
     for text, _ in question.answers or ()
   ]
+
+  # The longest answers of each of _LENGTHS but the last.
   limits = np.array([0, 1, 2, 5, 10])
   return _LENGTHS[np.searchsorted(limits, min(counts, default=0))]
 
@@ -258,8 +297,9 @@ def describe(scores: SquadScores) -> str:
 
 
 def _make_table(title, names, kinds, scores) -> str:
-  percentages = 100.0 * np.array(scores)
-  averages = metrics.average_groups(np.array(kinds), *percentages.T)
+  """Averages the scores of questions by their kind, in the order of names."""
+  exact_matches, f1s = 100.0 * np.array(scores).T
+  averages = metrics.average_groups(np.array(kinds), exact_matches, f1s)
   rows = sorted(averages, key=lambda row: names.index(row[0]))
   header = (title, "questions", "exact match", "F1")
   return plots.score_table(header, rows, best=100.0)

@@ -23,7 +23,7 @@ class TaggingFeatureSettings(feature_sets.FeatureSettings):
 
   document_context: bool
   labels: tuple[str, ...]
-  scheme: str  # That of the labels, see `tagging_schemes.label_scheme`.
+  scheme: str  # The scheme of the labels, see `tagging_schemes.label_scheme`.
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -31,33 +31,53 @@ class TaggingSet(feature_sets.FeatureSet):
   """The sentences of a file."""
 
   settings: TaggingFeatureSettings
-  file: tagging.Source
+  tagged_file: tagging.Source
 
 
 def find_set(
   kind: str,
-  file: tagging.Source,
+  tagged_file: tagging.Source,
   settings: TaggingFeatureSettings,
   limit: int | None = None,
 ) -> TaggingSet:
-  """Returns the sentences of a file; their tags are in the labels' scheme."""
+  """Returns the sentences of a file; their tags are in the labels' scheme.
+
+  Args:
+    kind: "train", "eval" or "predict".
+    tagged_file: which columns it has, and the scheme of its own tags.
+    settings: whose scheme the tags are converted to.
+    limit: the most sentences to train on; None for all.
+  """
   return TaggingSet(
     kind=kind,
     settings=settings,
-    paths=(file.path,),
-    source={"source": file._asdict()},
-    read=functools.partial(tagging.read_sentences, file, settings.scheme),
+    paths=(tagged_file.path,),
+    source={"source": tagged_file._asdict()},
+    read=functools.partial(
+      tagging.read_sentences, tagged_file, settings.scheme
+    ),
     limit=limit,
-    file=file,
+    tagged_file=tagged_file,
   )
 
 
 def split(
   data: TaggingSet, share: float, seed: int
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
-  """Holds out documents, or sentences of the only one, by their labels."""
+  """Holds out documents, or sentences if the file is a single document.
+
+  Args:
+    data: the set to train on.
+    share: of the documents to hold out, such as 0.1.
+    seed: of the draw.
+
+  Returns:
+    What to train on, and what to evaluate on.
+  """
   has_documents = any(sentence.document for sentence in data.read())
 
+  # Of each entity type, or tag, both parts get about their share. Sentences of
+  # one document, or of the same words, stay in one part.
   def describe(sentence):
     names = {tag.partition("-")[2] or tag for tag in sentence.tags}
     return names, sentence.document if has_documents else sentence.words
@@ -72,17 +92,19 @@ def make_features(data: TaggingSet, folder: str) -> None:
   [max_seq_length], padded with 0. A ValueError names the line of a sentence
   that is wrong.
   """
+  # Filled while rows are made; if the file is there, its index has them.
   counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
+  features = data.open_or_make(folder, _make_rows(data, counts), counts)
   data.layout = feature_sets.Layout(
     (data.settings.max_seq_length,), per_token=("label_ids", "label_mask")
   )
-  counts, lines = features.counts, []
+
+  counts = features.counts
+  lines = []
   if counts["irregular"]:
     lines.append(
       f"{counts['irregular']:,} sentences have tags in an order that "
-      f"{data.file.scheme} does not have; read as conlleval does"
+      f"{data.tagged_file.scheme} does not have; read as conlleval does"
     )
   if counts["unseen"]:
     listing = messages.list_names(
@@ -104,23 +126,28 @@ def check_metric(data: TaggingSet, metric: str) -> None:
   """
   if metric not in ("f1", "precision", "recall"):
     return
-  labels, find = data.settings.labels, tagging_schemes.find_entities
-  if not any(
-    sentence.tags[entity.start] in labels
-    for sentence in data.examples()
-    for entity in find(sentence.tags)
-  ):
-    raise ValueError(
-      f"{', '.join(data.paths)}: no entity that the model has a label for, so "
-      f"--best_metric={metric} is the same for all weights: evaluate on "
-      "others, or choose another score"
-    )
+
+  # Tags are in the labels' scheme here, so the first one of an entity shows
+  # whether the model knows its type.
+  for sentence in data.examples():
+    for entity in tagging_schemes.find_entities(sentence.tags):
+      if sentence.tags[entity.start] in data.settings.labels:
+        return
+  raise ValueError(
+    f"{', '.join(data.paths)}: no entity that the model has a label for, so "
+    f"--best_metric={metric} is the same for all weights: evaluate on "
+    "others, or choose another score"
+  )
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  """Reads the sentences and yields the rows of their windows."""
-  settings, unseen = data.settings, collections.Counter()
-  size, pad = settings.max_seq_length, record_writer.padded_feature
+  """Reads the sentences and yields the rows of their windows.
+
+  `counts` is whole when all rows are made.
+  """
+  settings = data.settings
+  size = settings.max_seq_length
+  unseen = collections.Counter()
   for feature in tagging.make_features(
     _read_counted(data, counts, unseen),
     data.make_tokenizer(),
@@ -132,27 +159,37 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       [feature.input_ids],
       [[]],
       size,
-      label_ids=pad(feature.label_ids, size),
-      label_mask=pad(feature.label_mask, size),
+      label_ids=record_writer.padded_feature(feature.label_ids, size),
+      label_mask=record_writer.padded_feature(feature.label_mask, size),
     )
     length = len(feature.input_ids)
     yield feature_files.Row(serialized, length, feature.sentence)
+
   counts["unseen"] = dict(unseen.most_common())
 
 
 def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
-  """Yields the sentences as `examples` does, and counts them."""
-  convert, document = tagging_schemes.convert_tags, None
-  in_file, scheme = data.file.scheme, data.settings.scheme
-  for sentence in data.select(tagging.read_sentences(data.file)):
+  """Yields the sentences as `data.examples` does, and counts them.
+
+  `unseen` counts the entity types, or tags, that have no label.
+  """
+  file_scheme = data.tagged_file.scheme
+  label_scheme = data.settings.scheme
+  document = None
+  for sentence in data.select(tagging.read_sentences(data.tagged_file)):
     counts["sentences"] += 1
     counts["words"] += len(sentence.words)
     counts["documents"] += sentence.document != document
     document = sentence.document
+
+    # Written anew in the scheme of the file, tags differ only if their order
+    # was one that the scheme does not have, such as I-PER after O in IOB2.
     if tags := sentence.tags:
-      regular = convert(tags, in_file)
+      regular = tagging_schemes.convert_tags(tags, file_scheme)
       counts["irregular"] += regular != tags
-      labels = regular if in_file == scheme else convert(regular, scheme)
+      labels = regular
+      if file_scheme != label_scheme:
+        labels = tagging_schemes.convert_tags(regular, label_scheme)
       unseen.update(_find_unseen(labels, data.settings))
       sentence = sentence._replace(tags=labels)
     yield sentence
@@ -165,12 +202,19 @@ def choose_labels(
 ) -> tuple[tuple[str, ...], str]:
   """Returns the labels of a model, in the order of its outputs, and the scheme.
 
-  Takes the files by purpose, train, eval or predict, and the settings of
-  run_tagging.py; see `label_files.choose`. A ValueError if the labels mark
-  entities, but the tags of a file do not.
+  Args:
+    sources: the files by kind: "train", "eval" or "predict".
+    settings: the flags of run_tagging.py.
+    initial: the labels of the head that training starts from, if it has any;
+      see `label_files.choose`.
+
+  Raises:
+    ValueError: the labels mark entities, but the tags of a file do not.
   """
-  none = tagging_schemes.NO_SCHEME
-  labels, origin, scheme = (), "", none
+  no_scheme = tagging_schemes.NO_SCHEME
+  labels = ()
+  origin = ""
+  scheme = no_scheme
   if train := sources.get("train"):
     scheme = tagging_schemes.label_scheme(train.scheme)
     labels = tagging.find_labels(tagging.read_sentences(train), scheme)
@@ -178,15 +222,19 @@ def choose_labels(
   labels = label_files.choose(
     settings.labels_file, labels, origin=origin, head=initial
   )
-  if not train and settings.tag_scheme != none:
+
+  # Without a file to train on, the labels of a trained model show the scheme.
+  if not train and settings.tag_scheme != no_scheme:
     scheme = tagging_schemes.scheme_of_labels(labels)
-  plain = [s for s in sources.values() if s.is_tagged and s.scheme == none]
-  if plain and scheme != none:
-    raise ValueError(
-      f"{plain[0].path}: its tags mark no entities, but the model's labels do "
-      "(--tag_column names their column; one that a file to predict lacks says "
-      "that it has no tags)"
-    )
+
+  for source in sources.values():
+    marks_none = source.is_tagged and source.scheme == no_scheme
+    if marks_none and scheme != no_scheme:
+      raise ValueError(
+        f"{source.path}: its tags mark no entities, but the model's labels do "
+        "(--tag_column names their column; one that a file to predict lacks "
+        "says that it has no tags)"
+      )
   return labels, scheme
 
 
@@ -198,8 +246,11 @@ def is_by_character(source: tagging.Source) -> bool:
 
 def _find_unseen(tags, settings) -> Iterable[str]:
   """Returns the entity types, or the tags, that have no label."""
+  # Nearly every sentence ends here.
   if set(tags) <= set(settings.labels):
     return ()
+
+  # A type counts once for an entity, not for each of its words.
   if settings.scheme == tagging_schemes.NO_SCHEME:
     return (tag for tag in tags if tag not in settings.labels)
   return (
@@ -227,15 +278,17 @@ def read_outputs(
   Of the results, predicted is int [windows, S], -1 where no word begins; losses
   and known are the sums of each window, float and int [windows].
   """
-  # Windows are in the order of the words that they are made for.
+  # Windows are in the order of the words that they are made for, and each word
+  # is predicted in exactly one of them: all numbers in a row are all words.
   numbers = results["predicted"][results["predicted"] >= 0]
-  words = (data.settings.labels[number] for number in numbers)
+  word_labels = (data.settings.labels[number] for number in numbers)
   labels = [
-    list(itertools.islice(words, len(sentence.words)))
+    list(itertools.islice(word_labels, len(sentence.words)))
     for sentence in data.examples()
   ]
-  known = results["known"].sum()
-  loss = results["losses"].sum(dtype=np.float64) / max(1, known)
+
+  num_known = results["known"].sum()
+  loss = results["losses"].sum(dtype=np.float64) / max(1, num_known)
   return Outputs(labels, float(loss))
 
 
@@ -248,15 +301,19 @@ def score(data: TaggingSet, outputs: Outputs) -> tagging_results.TaggingScores:
 
 
 def _scheme_of_file(data: TaggingSet) -> str:
-  """Returns the scheme of a file's tags; the labels' if they are of several.
+  """Returns the scheme to write a file's tags in: its own, if that is certain.
 
-  Dummy tags, O everywhere, are of any scheme; S and E alone are BMES as well,
-  and B and E BMEWO.
+  Dummy tags, O everywhere, fit any scheme; S and E alone fit BMES as well as
+  IOBES, and B and E BMEWO. Where the labels' scheme fits, too, it is taken.
   """
-  source, scheme = data.file, data.settings.scheme
+  source = data.tagged_file
+  scheme = data.settings.scheme
   if not source.is_tagged or scheme == tagging_schemes.NO_SCHEME:
     return scheme
-  prefixes = {tag[0] for s in data.examples() for tag in s.tags if tag != "O"}
+
+  prefixes = set()
+  for sentence in data.examples():
+    prefixes.update(tag[0] for tag in sentence.tags if tag != "O")
   letters = set(tagging_schemes.SCHEMES[scheme])
   is_same = "M" in letters and prefixes <= letters
   return source.scheme if prefixes and not is_same else scheme
@@ -265,13 +322,25 @@ def _scheme_of_file(data: TaggingSet) -> str:
 def write_predictions(
   folder: str, data: TaggingSet, labels: Sequence[Sequence[str]]
 ) -> None:
-  """Writes labels as columns, in the file's own scheme, and as spans."""
-  in_file = _scheme_of_file(data)
-  tags = (tagging_schemes.convert_tags(tags, in_file) for tags in labels)
-  lines = tagging.append_column(data.file, itertools.chain.from_iterable(tags))
+  """Writes predictions.txt and predictions.jsonl.
+
+  Args:
+    folder: gets the files.
+    data: the set that was predicted.
+    labels: for each sentence, one for each word, in the scheme of the model.
+  """
+  # The lines of the file, with a column more, in the scheme of the file.
+  scheme = _scheme_of_file(data)
+  tags = (
+    tag
+    for sentence_labels in labels
+    for tag in tagging_schemes.convert_tags(sentence_labels, scheme)
+  )
   path = os.path.join(folder, "predictions.txt")
-  files.write_lines(path, lines)
+  files.write_lines(path, tagging.append_column(data.tagged_file, tags))
   print(f"wrote {path}")
+
+  # The same as spans of a text.
   path = os.path.join(folder, "predictions.jsonl")
   tables.write_rows(path, _describe_sentences(data, labels), ())
 
@@ -285,18 +354,25 @@ def _describe_sentences(data, labels) -> Iterator[dict[str, Any]]:
   """
   has_entities = data.settings.scheme != tagging_schemes.NO_SCHEME
   key, name = ("entities", "type") if has_entities else ("words", "label")
-  # In much Chinese data every word is one character.
+
+  # In much Chinese data every word is one character, and no space is between.
   words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
+
   pairs = zip(data.examples(), labels, strict=True)
   for index, (sentence, tags) in enumerate(pairs):
     text, offsets = tagging.join_words(sentence.words, separator)
+
+    # Spans are (type or label, first word, the word after the last).
     spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
     if has_entities:
       spans = tagging_schemes.find_entities(tags)
-    rows = []
-    for span_type, first, end_word in spans:
-      start, end = offsets[first][0], offsets[end_word - 1][1]
-      place = {"start": start, "end": end, "text": text[start:end]}
-      rows.append({name: span_type, **place})
-    yield {"id": index, "text": text, key: rows}
+
+    entries = []
+    for label, first_word, end_word in spans:
+      start, _ = offsets[first_word]
+      _, end = offsets[end_word - 1]
+      entries.append(
+        {name: label, "start": start, "end": end, "text": text[start:end]}
+      )
+    yield {"id": index, "text": text, key: entries}

@@ -37,7 +37,12 @@ def score_labels(
 ) -> TaggingScores:
   """Scores labels: by entities if they follow a scheme, else by words.
 
-  The loss is the cross entropy in nats, the mean over words.
+  Args:
+    true: the tags of each sentence.
+    predicted: as many for the same sentences.
+    scheme: of the labels, see `tagging_schemes`; NO_SCHEME if they mark no
+      entities.
+    loss: the cross entropy in nats, the mean over words, for the metrics.
   """
   if scheme == tagging_schemes.NO_SCHEME:
     report, names = _score_words(true, predicted)
@@ -59,40 +64,60 @@ def entity_report(
   right tag. Tjong Kim Sang & De Meulder, https://arxiv.org/abs/cs/0306050,
   section 2.3. Returns also the types, sorted; one without a name is "_".
   """
-  support, guesses, right = (collections.Counter() for _ in range(3))
+  # How many entities of each type there are, are predicted, and are both.
+  support = collections.Counter()
+  guesses = collections.Counter()
+  right = collections.Counter()
   words = right_words = 0
   for true_tags, predicted_tags in zip(true, predicted, strict=True):
+    # Sets of (type, start, end): only what agrees in all three is in both.
     entities = set(tagging_schemes.find_entities(true_tags))
     guessed = set(tagging_schemes.find_entities(predicted_tags))
     support.update(entity.type for entity in entities)
     guesses.update(entity.type for entity in guessed)
     right.update(entity.type for entity in entities & guessed)
+
     words += len(true_tags)
-    pairs = zip(true_tags, predicted_tags, strict=True)
-    right_words += sum(a == b for a, b in pairs)
+    for true_tag, predicted_tag in zip(true_tags, predicted_tags, strict=True):
+      right_words += true_tag == predicted_tag
+
+  # A type that is only predicted counts, too: its precision is 0.
   types = sorted(support | guesses)
-  counts = [
-    np.array([counter[type] for type in types], np.int64)
-    for counter in (right, support, guesses)
-  ]
-  right_counts, support_counts, guess_counts = counts
+
+  def as_array(counter):
+    return np.array([counter[type] for type in types], np.int64)
+
   report = metrics.make_report(
-    right_counts, support_counts, guess_counts, right_words / max(1, words)
+    as_array(right),
+    as_array(support),
+    as_array(guesses),
+    right_words / max(1, words),
   )
   return report, [type or "_" for type in types]
 
 
 def _score_words(true, predicted):
-  chain = itertools.chain.from_iterable
-  words = [*chain(true), *chain(predicted)]
-  names, numbers = np.unique(np.array(words), return_inverse=True)
+  """Scores every word for itself; returns also the labels, sorted."""
+  true_words = list(itertools.chain.from_iterable(true))
+  guessed_words = list(itertools.chain.from_iterable(predicted))
+
+  # Numbers for all labels that occur, true or predicted, in one order.
+  names, numbers = np.unique(
+    np.array(true_words + guessed_words), return_inverse=True
+  )
   true_numbers, guesses = np.split(numbers, 2)
   report = metrics.classification_report(true_numbers, guesses, len(names))
   return report, names.tolist()
 
 
 def write_scores(folder: str, kind: str, scores: TaggingScores) -> None:
-  """Prints the scores by type or label, and writes all of them."""
+  """Prints the scores by type or label, and writes all of them.
+
+  Args:
+    folder: gets <kind>_metrics.json.
+    kind: "eval" or "predict".
+    scores: from `score_labels`.
+  """
   print(plots.format_report(scores.report, scores.names))
   report = metrics.report_as_dict(scores.report, scores.names)
   metrics.write_metrics(folder, kind, scores.metrics, **report)
@@ -103,16 +128,28 @@ def describe(
   predicted: Iterable[Sequence[str]],
   scores: TaggingScores,
 ) -> str:
-  """Describes labels for report.html: their scores, and what is confused."""
-  report, names, note = scores.report, scores.names, ""
+  """Describes labels in HTML, for report.html: scores, and what is confused.
+
+  Args:
+    sentences: with their true tags.
+    predicted: the predicted tags of each.
+    scores: of the two, from `score_labels`.
+  """
+  report = scores.report
+  names = scores.names
+  note = ""
   parts = [plots.number_table(scores.metrics), plots.label_table(report, names)]
-  if not report.confusion:  # The report counts entities.
-    true = (map(_type, sentence.tags or ()) for sentence in sentences)
-    report, names = _score_words(true, (map(_type, tags) for tags in predicted))
+
+  # A report on entities says nothing of confusions: the wrong entity may have
+  # other words than any true one. So words are compared, by their types.
+  if not report.confusion:
+    true = (map(_type_of, sentence.tags or ()) for sentence in sentences)
+    guesses = (map(_type_of, tags) for tags in predicted)
+    report, names = _score_words(true, guesses)
     note = "<p>Counts words, by the type that they are part of.</p>"
   return "\n".join([*parts, plots.confusions(report.confusion, names), note])
 
 
-def _type(tag) -> str:
-  """Returns the type of a tag, such as PER, or all of one without a prefix."""
+def _type_of(tag) -> str:
+  """Returns the type of a tag, such as PER, or the tag if it has no prefix."""
   return tag.partition("-")[2] or tag

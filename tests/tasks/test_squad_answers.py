@@ -49,7 +49,7 @@ def search(
   maker = mock.Mock()
   maker.settings.version_2_with_negative = has_null
   maker.settings.do_lower_case = True
-  maker.tokens = lambda ids: [pieces[i] for i in ids]
+  maker.to_tokens = lambda ids: [pieces[i] for i in ids]
   tokenizer = object.__new__(kind)
   tokenizer.basic_tokenizer = tokenization.BasicTokenizer()
   maker.join = tokenizer.join

@@ -44,7 +44,7 @@ def read(maker, context):
 
 
 def tokens(maker, ids):
-  return " ".join(maker.tokens(ids))
+  return " ".join(maker.to_tokens(ids))
 
 
 def test_words_are_between_the_spaces_of_the_original(make_maker):
@@ -130,7 +130,7 @@ def make_rows(make_maker):
 
   def make(question, is_training=True, **changes):
     [rows] = make_maker(is_training, **changes)([question])
-    return rows, [parse(record) for record, _ in rows.windows]
+    return rows, [parse(record) for record, _ in rows.records]
 
   return make
 
@@ -142,7 +142,7 @@ def test_records_of_windows(make_maker, make_rows):
   question = ask("a b c d e f g h", "what ?", answers)
   sizes = {"max_seq_length": 10, "doc_stride": 3}
   rows, (first, second) = make_rows(question, **sizes)
-  assert [length for _, length in rows.windows] == [10, 10]
+  assert [length for _, length in rows.records] == [10, 10]
   found = [tokens(make_maker(), w["input_ids"]) for w in (first, second)]
   assert found == [
     "[CLS] what ? [SEP] a b c d e [SEP]",
@@ -190,12 +190,12 @@ def test_an_empty_list_of_answers_is_one_of_version_2(make_rows):
     assert rows.unlabelled == ("" if labelled else "here")
     assert make_rows(question, False)[0].unlabelled == "here"
     rows, _ = make_rows(question)
-    assert (rows.windows, rows.unlabelled) == ([], "here")
+    assert (rows.records, rows.unlabelled) == ([], "here")
 
 
 def test_unique_ids_are_filled_in_later(make_maker):
   [rows] = make_maker()([ask("a b")])
-  [(record, _)] = rows.windows
+  [(record, _)] = rows.records
   filled = squad_features.set_unique_id(record, 12_345)
   assert filled == record.replace(
     record_writer.encode_integer(1_000_000_000),
@@ -229,9 +229,9 @@ def test_answers_without_tokens_are_named(make_rows):
 def test_misplaced_answers_are_left_out_of_training(make_rows, start, message):
   question = ask("a b c", answers=(squad.Answer("b c", start),))
   rows, _ = make_rows(question)
-  assert (rows.windows, rows.misplaced) == ([], message)
+  assert (rows.records, rows.misplaced) == ([], message)
   rows, _ = make_rows(question, is_training=False)
-  assert len(rows.windows) == 1
+  assert len(rows.records) == 1
 
 
 def test_a_context_without_a_token_is_refused(make_maker):

@@ -26,7 +26,7 @@ def ask(*answers, number=0, text="Who \u4e2d?"):
 
 
 def score(prediction, *answers):
-  return squad_results.score_answer(ask(*answers), prediction)
+  return squad_results.score_prediction(ask(*answers), prediction)
 
 
 def write(tmp_path, predictions, scored=()):
