@@ -30,6 +30,8 @@ class Example(NamedTuple):
   group: str | None  # XNLI's language, or the id of a query.
 
 
+# Its fields are part of the features' key: a new field, even with a default,
+# makes all features anew, and runs that were begun before refuse to resume.
 class Table(NamedTuple):
   """A file of examples and its columns; None: the file has no such column."""
 
@@ -39,7 +41,8 @@ class Table(NamedTuple):
   label: tables.Column | None = None
   id: tables.Column | None = None
   header: bool | None = None  # See `tables.read_columns`.
-  label_required: bool = True  # Else a column of that name may be missing.
+  # Otherwise the column may be missing, or its cell empty: an unknown label.
+  label_required: bool = True
   group: tables.Column | None = None
   groups: tuple[str, ...] = ()  # If any, only rows of these are read.
   renamed_labels: tuple[tuple[str, str], ...] = ()  # (in the file, in the task)
@@ -52,7 +55,11 @@ class Table(NamedTuple):
 
 
 class ClassificationTask(NamedTuple):
-  """A task: its files, labels and scores."""
+  """A task: its files, labels and scores.
+
+  --do_eval scores the sets of `dev` and writes files `eval_...`; --do_predict
+  answers the sets of `test` and writes `predictions...`.
+  """
 
   name: str
   labels: tuple[str, ...]  # (): none (regression), or to be found in the data.
@@ -114,11 +121,17 @@ def read_examples(
 
 
 def _read_table(table: Table, counts) -> Iterator[Example]:
+  """Yields the examples of a file; a ValueError if labels are missing."""
   renamed: dict[Any, str] = dict(table.renamed_labels)
-  labelled, unlabelled, places = 0, 0, []
+  labelled = 0
+  unlabelled = 0
+  places = []
   for number, (location, cells) in enumerate(_read_rows(table)):
     text, text_pair, label, example_id, group = cells
     label = _to_label(label, location, table)
+
+    # A label that is missing is an error, unless a flag leaves the row out. It
+    # is raised at the end of the file, to say how many rows it concerns.
     if label is None and table.label_required and table.label is not None:
       unlabelled += 1
       if len(places) < messages.PLACES_SHOWN:
@@ -130,6 +143,9 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
     if unlabelled and not table.skips_unlabelled:
       continue  # The rest is read only to say how many rows have no label.
 
+    # In JSON Lines a cell may be of any type.
+    if group is not None and not isinstance(group, str):
+      group = tables.to_scalar(group, location, table.group)
     example_id = str(number) if example_id is None else example_id
     if text_pair is not None:
       text_pair = tables.to_text(text_pair, location, table.text_pair)
@@ -152,7 +168,8 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
 
 def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
   """Yields place and cells of the rows of a table's groups: at least one."""
-  is_found, others = False, set()
+  is_empty = True
+  other_groups = set()
   for location, cells in tables.read_columns(
     table.path,
     (table.text, table.text_pair, table.label, table.id, table.group),
@@ -163,26 +180,29 @@ def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
   ):
     group = cells[-1]
     if table.groups and group not in table.groups:
-      others.add(group)
+      other_groups.add(group)
       continue
-    is_found = True
+    is_empty = False
     yield location, cells
 
-  if not is_found:
+  if is_empty:
     reason = "holds no example"
-    if others:
-      known = messages.list_names(sorted(others))
-      reason += f" of {', '.join(table.groups)}; it has {known}"
+    if other_groups:
+      listing = messages.list_names(sorted(other_groups))
+      reason += f" of {', '.join(table.groups)}; it has {listing}"
     raise ValueError(f"{table.path}: {reason}")
 
 
-def _to_label(value, location, table) -> str | tuple[str, ...] | None:
+def _to_label(value, location, table) -> classification_problems.Cell:
+  """Returns the label of a cell; several for a list in JSON."""
   if isinstance(value, list):
     items = (tables.to_scalar(item, location, table.label) for item in value)
     value = tuple(items)
   elif value is not None:
     value = tables.to_scalar(value, location, table.label)
-  # Where a label is optional, an empty cell is an unknown one.
+
+  # An empty cell is an unknown label. Only for several labels does it say that
+  # none applies, and that not in a file to predict, where all may be unknown.
   is_label = table.label_required and table.empty_is_label
   return value if value or is_label else None
 
@@ -195,12 +215,18 @@ def find_labels(
 ) -> list[str]:
   """Returns all labels of examples, sorted: as numbers if all are integers.
 
-  `problem` is "single_label", or "multi_label" with a separator of the labels
-  of an example. A ValueError names the line of an example without a label, or
-  the file if its labels are too few or most of them occur only once.
+  Args:
+    examples: of the training data.
+    problem: "single_label" or "multi_label".
+    separator: what is between the labels of an example, for "multi_label".
+
+  Raises:
+    ValueError: names the line of an example without a label, or the file if its
+      labels are too few or most of them occur only once.
   """
   kind = classification_problems.PROBLEMS[problem]
-  counts, path = collections.Counter(), ""
+  counts = collections.Counter()
+  path = ""
   for example in examples:
     path = path or example.location.rpartition(":")[0]
     with _naming_line(example):
@@ -208,11 +234,14 @@ def find_labels(
 
   labels = sorted(counts)
   if len(labels) < kind.least_labels:
-    found = messages.list_names(labels) or "rows without one"
+    listing = messages.list_names(labels) or "rows without one"
     raise ValueError(
-      f"{path}: expected two labels or more, found only {found}; is it the"
+      f"{path}: expected two labels or more, found only {listing}; is it the"
       " right column?"
     )
+
+  # Many labels, most of which occur once, are rather ids or texts: the wrong
+  # column would train for hours.
   rare = [label for label in labels if counts[label] == 1]
   if len(labels) > 20 and 2 * len(rare) > len(labels):
     raise ValueError(
@@ -230,9 +259,16 @@ def make_label_encoder(
 ) -> Callable[[Example], Label]:
   """Returns the function that turns an example's label into numbers.
 
-  It gives the number of the label in `labels` (single_label), 1 for each label
-  that the example has and 0 for the others (multi_label), or the number that
-  the label is (regression); zeros for a label of None.
+  Args:
+    labels: in the order of the head's outputs; () for a regression.
+    problem: one of `classification_problems.PROBLEMS`.
+    separator: what is between the labels of an example, for "multi_label".
+
+  Returns:
+    A function of an example. It gives the number of the label in `labels`
+    (single_label), a list with 1 for each label that the example has and 0 for
+    the rest (multi_label), or the number that the label is (regression); zeros
+    for a label of None. A ValueError names the line of a wrong label.
   """
   kind = classification_problems.PROBLEMS[problem]
   numbers = {label: number for number, label in enumerate(labels)}
@@ -254,21 +290,28 @@ def _naming_line(example: Example) -> Iterator[None]:
 
 
 def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
-  """Returns the weight of each label in the loss, from --class_weights.
+  """Returns the weight of each label in the loss.
 
-  Those are numbers as text, one a label and not all 0; ["balanced"]; or
-  nothing, for ones; anything else is a ValueError. `counts` says how often each
-  label is in the training data.
+  Args:
+    given: the values of --class_weights: numbers as text, one a label and not
+      all 0; or ["balanced"]; or nothing, for ones.
+    counts: how often each label is in the training data.
+
+  Raises:
+    ValueError: `given` is anything else.
   """
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example 1 on average.
     return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
   if not given:
     return [1.0] * len(counts)
+
   try:
     weights = [float(weight) for weight in given]
   except ValueError:
     weights = []
+
+  # NaN is not at least 0, and infinity is above the largest.
   largest = classification_problems.LARGEST_FLOAT
   are_numbers = all(0 <= weight <= largest for weight in weights)
   if len(weights) != len(counts) or not are_numbers or not any(weights):
@@ -279,7 +322,8 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   return weights
 
 
-# Features.
+# Features. Whoever makes other features of the same input raises `version` in
+# `classification_data.find_sets`; otherwise old feature files are used.
 
 
 def make_features(
@@ -292,20 +336,26 @@ def make_features(
   """Turns examples into inputs of the model.
 
   Args:
+    examples: texts or pairs of texts.
+    tokenizer: makes the ids of their tokens.
     encode_label: see `make_label_encoder`.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
     doc_stride: tokens between the beginnings of the windows of a long text, or
       of the second text of a pair; the first one is in every window, and
       truncated only if less than a stride would be left for the second. None:
-      the longer text is truncated token by token, as in the original. A
-      ValueError if windows would leave tokens out.
+      the longer text is truncated token by token, as in the original.
+
+  Raises:
+    ValueError: windows would leave tokens out, or a label is wrong.
   """
   packing.check_doc_stride(doc_stride, max_seq_length)
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, example in enumerate(examples):
     ids_a = tokenizer.encode(example.text_a)
     ids_b = tokenizer.encode(example.text_b) if example.text_b else []
-    label, is_labelled = encode_label(example), example.label is not None
+    label = encode_label(example)
+    is_labelled = example.label is not None
+
     pairs, was_cut = _fit(ids_a, ids_b, max_seq_length, doc_stride)
     for part_a, part_b in pairs:
       ids, _, segments = packing.pack(
@@ -318,6 +368,7 @@ def make_features(
 
 def _fit(ids_a, ids_b, max_seq_length, doc_stride):
   """Returns pairs of ids that fit, and whether tokens are in none of them."""
+  # [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
   room = max_seq_length - (3 if ids_b else 2)
   if len(ids_a) + len(ids_b) <= room:
     return [(ids_a, ids_b)], False
@@ -326,6 +377,8 @@ def _fit(ids_a, ids_b, max_seq_length, doc_stride):
       f"--max_seq_length={max_seq_length}: expected at least 5 for a pair:"
       " [CLS], a token, [SEP], a token and [SEP]"
     )
+
+  # The original's way: what does not fit is lost.
   if doc_stride is None:
     packing.truncate_pair(ids_a, ids_b, room)
     return [(ids_a, ids_b)], True
@@ -334,12 +387,18 @@ def _fit(ids_a, ids_b, max_seq_length, doc_stride):
       f"--doc_stride={doc_stride}: expected at most {room - 1} for pairs at"
       f" --max_seq_length={max_seq_length}"
     )
-  long = ids_b or ids_a
-  kept_a = ids_a[: room - min(doc_stride, len(ids_b))] if ids_b else []
-  parts = [
-    long[part.start : part.start + part.length]
-    for part in packing.make_windows(len(long), room - len(kept_a), doc_stride)
-  ]
+
+  def cut_windows(ids, size):
+    return [
+      ids[window.start : window.start + window.length]
+      for window in packing.make_windows(len(ids), size, doc_stride)
+    ]
+
   if not ids_b:
-    return [(part, []) for part in parts], False
+    return [(part, []) for part in cut_windows(ids_a, room)], False
+
+  # The first text, such as a question, is in every window. It leaves room for
+  # a stride of the second, or for all of a shorter one.
+  kept_a = ids_a[: room - min(doc_stride, len(ids_b))]
+  parts = cut_windows(ids_b, room - len(kept_a))
   return [(kept_a, part) for part in parts], len(kept_a) < len(ids_a)

@@ -59,7 +59,14 @@ def find_sets(
   settings: ClassificationFeatureSettings,
   max_train_examples: int | None = None,
 ) -> list[ClassificationSet]:
-  """Returns the sets of examples of a kind: "train", "eval" or "predict"."""
+  """Returns the sets of examples of a kind.
+
+  Args:
+    task: with the paths of its files.
+    kind: "train", "eval" or "predict".
+    settings: the settings that shape the features.
+    max_train_examples: None for all.
+  """
   return [
     ClassificationSet(
       kind=kind,
@@ -68,6 +75,8 @@ def find_sets(
       source={"tables": [table._asdict() for table in tables]},
       read=functools.partial(classification.read_examples, *tables),
       limit=max_train_examples,
+      # Raised whenever this file or classification.py makes other features of
+      # the same input, for old feature files are used otherwise.
       version=3,
       name=name,
       # The first one's files have the names of the original, which had one.
@@ -83,14 +92,20 @@ def split(
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Holds out a share of the examples with each label, to evaluate on.
 
-  A text is in one part only.
+  Args:
+    data: the set to train on.
+    share: of the examples to hold out, such as 0.1.
+    seed: of the draw.
+
+  Returns:
+    What to train on, and what to evaluate on. A text is in one part only.
   """
-  return held_out.split(
-    data,
-    share,
-    seed,
-    lambda example: ([str(example.label)], (example.text_a, example.text_b)),
-  )
+
+  # Every set of labels, and every number of a regression, counts as one label.
+  def describe(example):
+    return [str(example.label)], (example.text_a, example.text_b)
+
+  return held_out.split(data, share, seed, describe)
 
 
 def make_features(data: ClassificationSet, folder: str) -> None:
@@ -103,23 +118,28 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   that an example is wrong, or that only some have a label.
   """
   settings = data.settings
-  # Filled while rows are made; of rows that exist, they are in the index.
+  # Filled while rows are made; if the file is there, its index has them.
   names = ("examples", "cut", "labelled", "empty", "left_out")
   facts: dict[str, Any] = dict.fromkeys(names, 0)
   data.open_or_make(folder, _make_rows(data, facts), facts)
+
   problem = classification_problems.PROBLEMS[settings.problem]
   label_ids = tf.io.FixedLenFeature(
     [problem.width(settings.num_outputs)],
     tf.float32 if problem.label_type is float else tf.int64,
   )
   is_real = tf.io.FixedLenFeature([], tf.int64)
-  others = {"label_ids": label_ids, "is_real_example": is_real}
-  data.layout = feature_sets.Layout((settings.max_seq_length,), others=others)
+  data.layout = feature_sets.Layout(
+    (settings.max_seq_length,),
+    others={"label_ids": label_ids, "is_real_example": is_real},
+  )
   _print_summary(data)
 
 
 def _print_summary(data: ClassificationSet) -> None:
-  settings, features = data.settings, data.features
+  """Prints how many examples, windows and tokens a set has."""
+  settings = data.settings
+  features = data.features
   facts = features.counts
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
   if facts["empty"]:
@@ -129,6 +149,8 @@ def _print_summary(data: ClassificationSet) -> None:
     f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} "
     f"truncated to --max_seq_length={settings.max_seq_length}"
   ]
+
+  # Labels to train on may be missing where a teacher gives its own.
   unlabelled = facts["examples"] - facts["labelled"]
   if unlabelled and data.kind == "train":
     lines.append(f"{unlabelled:,} of them have no label")
@@ -142,22 +164,30 @@ def check_metric(data: ClassificationSet, metric: str) -> None:
 
   It would not say which weights are best.
   """
-  settings, fault = data.settings, ""
-  encode = classification.make_label_encoder(
-    settings.labels, settings.problem, settings.label_separator
-  )
+  settings = data.settings
+  label_sums = data.features.counts["label_sums"]
+  fault = ""
+
+  # A correlation with a constant is not defined.
   if metric in ("pearson", "spearman", "corr", "matthews_correlation"):
+    encode = classification.make_label_encoder(
+      settings.labels, settings.problem, settings.label_separator
+    )
     if len({str(encode(example)) for example in data.examples()}) < 2:
       fault = "all examples have the same label"
+
+  # Without a right answer to find, F1 and the scores of rankings are 0. A
+  # regression has the relevance of a text as its number, and no labels.
   elif metric in ("f1", *retrieval_scores.NAMES):
     labels = settings.labels or ["1"]
     wanted = 0
     if settings.labels:
       wanted = classification_problems.find_positive(labels)
-    if not data.features.counts["label_sums"][wanted]:
+    if not label_sums[wanted]:
       fault = f"no example has the label {labels[wanted]}"
-  elif metric.endswith("_f1") and not any(data.features.counts["label_sums"]):
+  elif metric.endswith("_f1") and not any(label_sums):
     fault = "no example has a label"
+
   if fault:
     raise ValueError(
       f"{', '.join(data.paths)}: {fault}, so --best_metric={metric} is the "
@@ -167,7 +197,8 @@ def check_metric(data: ClassificationSet, metric: str) -> None:
 
 def _make_rows(data, facts) -> Iterator[feature_files.Row]:
   """Yields the rows of a set; `facts` are whole when all are made."""
-  settings, unlabelled = data.settings, []
+  settings = data.settings
+  unlabelled = []  # The places of the first examples without a label.
   problem = classification_problems.PROBLEMS[settings.problem]
   sums = np.zeros(settings.num_outputs, problem.label_type)
   for feature in classification.make_features(
@@ -179,7 +210,9 @@ def _make_rows(data, facts) -> Iterator[feature_files.Row]:
     settings.max_seq_length,
     settings.doc_stride,
   ):
-    if feature.example_index == facts["examples"]:  # No further window.
+    # An example counts at its first window. Its label counts at every window,
+    # because the loss is of rows, and the sums make the first bias for it.
+    if feature.example_index == facts["examples"]:
       facts["examples"] += 1
       facts["cut"] += feature.was_cut
       facts["labelled"] += feature.is_labelled
@@ -187,14 +220,14 @@ def _make_rows(data, facts) -> Iterator[feature_files.Row]:
       problem.count(sums, feature.label)
     yield _make_row(feature, data, problem)
 
-  total, labelled = facts["examples"], facts["labelled"]
+  total = facts["examples"]
+  labelled = facts["labelled"]
   if 0 < labelled < total:
+    # Rows without a label are taken to have each one as often as the rest.
     if data.kind == "train":
-      # The rest is taken to have labels as often.
       sums = sums * (total / labelled)
     elif not problem.empty_is_label:
-      missing = total - labelled
-      fault = messages.describe_unlabelled(unlabelled, missing, total)
+      fault = messages.describe_unlabelled(unlabelled, total - labelled, total)
       raise ValueError(f"{fault}: predictions are scored on all or on none")
   facts["label_sums"] = sums.tolist()
 
@@ -204,6 +237,7 @@ def _make_row(feature, data, problem) -> feature_files.Row:
   encode = record_writer.int64_feature
   if problem.label_type is float:
     encode = record_writer.float_feature
+
   # A row to train on without a label is there for the teacher alone.
   is_real = feature.is_labelled or data.kind != "train"
   serialized = record_writer.encode_inputs(
@@ -235,13 +269,15 @@ def describe_texts(
 ) -> dict[str, Any]:
   """Returns what predictions have to know of a task's texts.
 
-  It is "has_text_pair" and, of the user's own training file, its "columns":
+  It is "has_text_pair" and, for the user's own training file, its "columns":
   "text" and "text_pair", by name or number, whether there is a "header", and
-  the "count" of all. Files of a benchmark differ in theirs.
+  the "count" of all.
   """
   described = {"has_text_pair": task.has_text_pair}
+  # The training and test files of a benchmark differ in their columns.
   if task.name != "file" or not trains:
     return described
+
   [table] = task.train
   first = next(tables.read_rows(table.path)).cells
   columns = {"text": table.text, "text_pair": table.text_pair}
@@ -256,29 +292,37 @@ def choose_labels(
 ) -> tuple[str, ...]:
   """Returns the labels of a task, in the order of the head's outputs.
 
-  They are those of an earlier run, of --labels, of the task, or in the training
-  data, the first that are known; see `label_files.choose`. The settings are
-  those of run_classifier.py.
+  The first of these that is known decides: an earlier run, --labels, the task,
+  the training data; see `label_files.choose`.
+
+  Args:
+    task: with the paths of its files.
+    settings: the flags of run_classifier.py.
+    initial: the labels of the head that training starts from, if it has any.
   """
-  labels_file, given = settings.labels_file, settings.labels
-  separator = settings.label_separator
+  labels_file = settings.labels_file
   problem = classification_problems.PROBLEMS[task.problem]
   if not problem.has_labels:
-    if given:
+    if settings.labels:
       raise ValueError("--labels: a regression has none")
     return ()
-  labels = tuple(given) or task.labels
+
+  # The training file is read for its labels only if nothing else names them.
+  labels = tuple(settings.labels) or task.labels
   if not labels and task.train and not files.exists(labels_file):
     examples = classification.read_examples(*task.train)
     if not task.train[0].label_required:  # Only a teacher allows that.
       examples = (e for e in examples if e.label is not None)
-    labels = classification.find_labels(examples, task.problem, separator)
+    labels = classification.find_labels(
+      examples, task.problem, settings.label_separator
+    )
+
   labels = label_files.choose(
     labels_file,
     labels,
     origin="the task's or those of --labels",
     head=initial,
-    is_ordered=bool(given),
+    is_ordered=bool(settings.labels),
     flag="--labels",
   )
   if len(labels) < problem.least_labels:
@@ -290,26 +334,41 @@ def choose_labels(
 
 
 def pool_outputs(
-  data: ClassificationSet, results: dict[str, np.ndarray], pooling: str
+  data: ClassificationSet,
+  results: dict[str, np.ndarray],
+  window_pooling: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Returns logits [N, L] and targets of the examples, in their order.
+  """Makes of the results for rows, which are windows, those for examples.
 
-  `results` has logits and label_ids of the rows; `pooling`, of the windows of a
-  text, is "mean" or "max".
+  Args:
+    data: the set, whose features know the example of each row.
+    results: logits, float32 [R, L], and label_ids of the R rows.
+    window_pooling: "mean" or "max", of the windows of a text.
+
+  Returns:
+    Logits, float32 [N, L], and the targets of the N examples, in their order.
   """
-  windows_of = data.features.examples
+  example_of_row = data.features.examples
   logits = classification_results.pool_windows(
-    results["logits"], windows_of, pooling
+    results["logits"], example_of_row, window_pooling
   )
+
+  # All windows of a text have its label.
   problem = classification_problems.PROBLEMS[data.settings.problem]
   targets = problem.targets(results["label_ids"])
-  return logits, targets[classification_results.first_rows(windows_of)]
+  return logits, targets[classification_results.first_rows(example_of_row)]
 
 
 def write_predictions(
   folder: str, data: ClassificationSet, answers: classification_results.Answers
 ) -> None:
-  """Writes predictions.tsv, and test_results.tsv as the original did."""
+  """Writes predictions.tsv, and test_results.tsv as the original did.
+
+  Args:
+    folder: gets the files.
+    data: the set that was predicted; its texts are read again.
+    answers: for all examples, in their order.
+  """
   data.check_unchanged()
   names = [f"probability_{label}" for label in answers.labels]
   separator = data.settings.label_separator
@@ -337,8 +396,10 @@ def write_predictions(
   header += ["predicted", *names]
   path = os.path.join(folder, f"predictions{data.suffix}.tsv")
   tables.write_rows(path, describe_rows(), header)
+
+  # A line of probabilities for each example, with the digits of float32, as in
+  # the original.
   path = os.path.join(folder, f"test_results{data.suffix}.tsv")
-  # The digits of float32, as in the original.
   scores = answers.probabilities.astype(np.float32)
   files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
   print(f"wrote {path}")

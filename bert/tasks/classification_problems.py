@@ -1,9 +1,9 @@
 """What a classification task asks for: one label, several, or a number.
 
-A class of PROBLEMS says all in which they differ: how labels are read and
-stored, the bias that training starts with, the loss, what logits mean, the
-scores and what a report shows. Another problem is another class; its name is
-what `--problem`, settings.json and exports say.
+A class of PROBLEMS holds all differences: how labels are read and stored, the
+bias that training starts with, the loss, the meaning of logits, the scores and
+the report. Another problem is another class; its name is the value of
+`--problem`, also in settings.json and exports.
 
 Shapes: B a batch, N examples, L labels, or 1 if answers are numbers. Targets
 are int [N] for "single_label", 0 or 1 [N, L] for "multi_label", and float [N]
@@ -25,7 +25,7 @@ Label = int | list[int] | float
 Cell = str | tuple[str, ...] | None
 
 LARGEST_FLOAT = 3.4e38  # Records and models have 32 bits for a number.
-_POSITIVE = "1"  # The label that F1 is of.
+_POSITIVE = "1"  # The label whose F1 is "f1".
 UNTUNED = 0.5  # The threshold of every label if none are tuned.
 _CURVES = 6  # Labels with a curve in the report, the most frequent ones.
 _DOTS = 500  # The first examples, in a scatter plot.
@@ -55,13 +55,15 @@ class Problem(abc.ABC):
   empty_is_label = False  # Whether an empty cell says that no label applies.
   label_type: type = int  # The numbers in records.
   has_thresholds = False  # Whether a label applies from a probability on.
-  # What makes probabilities of logits, by its name in tf.nn; "" for nothing.
+  # The function of tf.nn that makes probabilities of logits; "" for none.
   activation = ""
   answer_name = "label"  # The name of an answer in JSON.
   can_rank = True  # Whether answers order texts; see `rank`.
-  scores: tuple[str, ...]  # The names of those that `score` returns.
-  selecting: tuple[str, ...]  # Those that choose weights, for own files.
-  # What `judge` returns, in words.
+  scores: tuple[str, ...]  # The names of the scores that `score` returns.
+  # The scores that may choose weights, for files of the user's own; the first
+  # does by default.
+  selecting: tuple[str, ...]
+  # The two results of `judge`, in words.
   goodness = "accuracy"
   surprise = "probability"
 
@@ -78,10 +80,15 @@ class Problem(abc.ABC):
   def encode(
     self, cell: Cell, numbers: Mapping[str, int], separator: str
   ) -> Label:
-    """Returns what a record has for a cell, zeros if it is None.
+    """Returns the label_ids of a record for a cell.
 
-    `numbers` has the number of each label. A ValueError if the cell has a label
-    that is not there, or should be a number.
+    Args:
+      cell: of the label; None, if it is not known, gives zeros.
+      numbers: the number of each label, by name.
+      separator: between several labels of a cell.
+
+    Raises:
+      ValueError: the cell has an unknown label, or should be a number.
     """
 
   def width(self, num_labels: int) -> int:
@@ -120,7 +127,7 @@ class Problem(abc.ABC):
       class_weights: the weight of each label, float32 [L].
 
     Returns:
-      The loss of each example, float32 [B], and what its weight is times, as
+      The loss of each example, float32 [B], and the factor of its weight,
       float32 [B] or a number.
     """
 
@@ -176,7 +183,13 @@ class Problem(abc.ABC):
   def draw(
     self, answers: Answers, targets: np.ndarray, report: Any
   ) -> list[str]:
-    """Draws tables and charts of answers, in HTML; `report` is of `score`."""
+    """Draws tables and charts of answers, in HTML.
+
+    Args:
+      answers: of N examples.
+      targets: the right answers.
+      report: from `score`.
+    """
 
 
 class SingleLabel(Problem):
@@ -185,7 +198,7 @@ class SingleLabel(Problem):
   name = "single_label"
   least_labels = 2
   activation = "softmax"
-  # Their micro-averaged F1 is the accuracy.
+  # No micro-averaged F1: for single labels it is the accuracy.
   scores = ("accuracy", "macro_f1")
   selecting = ("accuracy", "macro_f1")
 
@@ -224,6 +237,7 @@ class SingleLabel(Problem):
     return [labels[value] for value in values]
 
   def losses(self, logits, targets):
+    # The softmax's logarithm; without the shift, exp might overflow.
     shifted = logits - logits.max(-1, keepdims=True)
     target_logits = shifted[np.arange(len(targets)), targets]
     np.exp(shifted, out=shifted)
@@ -245,8 +259,8 @@ class SingleLabel(Problem):
 
   def draw(self, answers, targets, report):
     curves = _draw_curves(answers, report, lambda label: targets == label)
-    right = answers.predictions == targets
-    curves += plots.calibration_chart(answers.probabilities.max(1), right)
+    is_right = answers.predictions == targets
+    curves += plots.calibration_chart(answers.probabilities.max(1), is_right)
     return [
       plots.confusions(report.confusion, answers.labels),
       plots.label_table(report, answers.labels),
@@ -263,8 +277,15 @@ class MultiLabel(Problem):
   activation = "sigmoid"
   answer_name = "labels"
   can_rank = False
-  scores = ("accuracy", "macro_f1", "micro_f1")
-  scores += ("untuned_micro_f1", "untuned_macro_f1")
+  # Accuracy is the share of examples whose labels are all right. Untuned scores
+  # are at the threshold 0.5, for comparison with other programs.
+  scores = (
+    "accuracy",
+    "macro_f1",
+    "micro_f1",
+    "untuned_micro_f1",
+    "untuned_macro_f1",
+  )
   selecting = ("micro_f1", "macro_f1")
 
   def split(self, cell, separator):
@@ -296,11 +317,13 @@ class MultiLabel(Problem):
 
     labels = tf.cast(label_ids, tf.float32)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
+
     # As for single labels, only the ratios of the weights count.
     losses = tf.reduce_mean(losses * class_weights, -1)
     return losses / tf.reduce_mean(class_weights), 1.0
 
   def activate(self, logits):
+    # The sigmoid, 1 / (1 + exp(-x)), which does not overflow in this form.
     return np.exp(-np.logaddexp(0, -logits))
 
   def decide(self, probabilities, thresholds):
@@ -310,6 +333,7 @@ class MultiLabel(Problem):
     return [[labels[i] for i in row.nonzero()[0].tolist()] for row in values]
 
   def losses(self, logits, targets):
+    # The cross entropy with a sigmoid, which has this simple form.
     return (np.logaddexp(0, logits) - logits * targets).mean(-1)
 
   def score(self, answers, targets):
@@ -408,7 +432,10 @@ PROBLEMS: dict[str, Problem] = {
 
 
 def find_positive(labels: Sequence[str]) -> int:
-  """Returns the number of the label that F1 is of, and relevant texts have."""
+  """Returns the number of the label whose F1 is "f1", or of relevant texts.
+
+  It is the label "1", or else the second.
+  """
   return labels.index(_POSITIVE) if _POSITIVE in labels else 1
 
 
@@ -427,7 +454,10 @@ def _draw_curves(
 ) -> str:
   """Draws precision over recall of frequent labels.
 
-  `is_true` returns whether each example has the label of a number, [N].
+  Args:
+    answers: of N examples.
+    report: from `Problem.score`.
+    is_true: returns whether each example has the label of a number, [N].
   """
   curves = {}
   frequent = np.argsort(-report.support, kind="stable")[:_CURVES]

@@ -13,33 +13,39 @@ from bert.data import label_files, progress
 from bert.report import metrics, plots, retrieval_scores, score_kinds
 from bert.tasks import classification, classification_problems
 
-_OTHER_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
+# The metrics that only some tasks have, besides the scores of their problem.
+_OWN_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
 Answers = classification_problems.Answers
 _Report = metrics.ClassificationReport
 
 
 def pool_windows(
-  logits: np.ndarray, examples: np.ndarray, pooling: str
+  logits: np.ndarray, example_of_row: np.ndarray, window_pooling: str
 ) -> np.ndarray:
-  """Pools logits of windows, float32 [R, L], to those of examples, [N, L].
+  """Pools the logits of the windows of each example.
 
-  `examples` has the example of each row, int [R], ascending; `pooling` is
-  "mean" or "max".
+  Args:
+    logits: of the rows, which are windows, float32 [R, L].
+    example_of_row: from 0, ascending, int [R].
+    window_pooling: "mean" or "max".
+
+  Returns:
+    The logits of the examples, float32 [N, L].
   """
-  starts = first_rows(examples)
-  if pooling == "max":
+  starts = first_rows(example_of_row)
+  if window_pooling == "max":
     return np.maximum.reduceat(logits, starts)
-  counts = np.diff(np.append(starts, len(examples)))
+  counts = np.diff(np.append(starts, len(example_of_row)))
   return np.add.reduceat(logits, starts) / counts[:, None].astype(np.float32)
 
 
-def first_rows(examples: np.ndarray) -> np.ndarray:
-  """Returns the first row of each example, of those of rows, int [R].
+def first_rows(example_of_row: np.ndarray) -> np.ndarray:
+  """Returns the first row of each example.
 
   >>> first_rows(np.array([0, 0, 1]))
   array([0, 2])
   """
-  return np.flatnonzero(np.diff(examples, prepend=-1))
+  return np.flatnonzero(np.diff(example_of_row, prepend=-1))
 
 
 def answer(
@@ -51,8 +57,14 @@ def answer(
 ) -> Answers:
   """Turns logits into answers.
 
-  Thresholds, [L], are by default 0.5, or the best for the targets `tuning`;
-  scores of other examples will be a little lower.
+  Args:
+    logits: float32 [N, L].
+    problem: one of `classification_problems.PROBLEMS`.
+    labels: in the order of the logits; () for a regression.
+    thresholds: of "multi_label", the probability from which on each label
+      applies, [L]; None for 0.5.
+    tuning: targets, for which the best thresholds are found. Scores of other
+      examples with these will be a little lower.
   """
   kind = classification_problems.PROBLEMS[problem]
   probabilities = kind.activate(logits)
@@ -87,19 +99,28 @@ def score(
 ) -> ClassificationScores:
   """Scores answers by the task's own metrics, too; see `metric_names`.
 
-  "f1" is of the label "1" or else the second. The groups of examples, such as
-  languages, have accuracies, too; of a task with the scores of rankings, they
-  are the queries.
+  Args:
+    answers: of N examples.
+    targets: see `classification_problems`.
+    names: the metrics of the task. Its "f1" is of the label "1" or else the
+      second.
+    groups: of the examples, such as languages, each of which gets an accuracy.
+      For a task with the scores of rankings, they are the queries.
   """
-  problem, predictions = answers.problem, answers.predictions
+  problem = answers.problem
+  predictions = answers.predictions
   report, values = problem.score(answers, targets)
-  if retrieval_scores.NAMES[0] in names:
+
+  # One of these names means that the task ranks texts.
+  is_ranking = retrieval_scores.NAMES[0] in names
+  if is_ranking:
     order, relevance = problem.rank(answers, targets)
     values |= retrieval_scores.score_queries(groups, order, relevance)
   else:
     right = np.equal(targets, predictions)
     for group, _, share in metrics.average_groups(np.array(groups), right):
       values[f"accuracy_{group}"] = share
+
   if report and "f1" in names:
     positive = classification_problems.find_positive(answers.labels)
     values["f1"] = float(report.f1[positive])
@@ -116,9 +137,9 @@ def score(
 
 
 def metric_names(problem: str, names: Iterable[str]) -> list[str]:
-  """Lists the names of the scores that `score` returns."""
-  others = [name for name in names if name in _OTHER_METRICS]
-  return [*classification_problems.PROBLEMS[problem].scores, *others, "loss"]
+  """Lists the names of the scores that `score` returns, but for groups."""
+  own = [name for name in names if name in _OWN_METRICS]
+  return [*classification_problems.PROBLEMS[problem].scores, *own, "loss"]
 
 
 def warn_if_collapsed(scores: ClassificationScores) -> None:
@@ -131,7 +152,13 @@ def warn_if_collapsed(scores: ClassificationScores) -> None:
 
 
 def write_scores(folder: str, kind: str, scores: ClassificationScores) -> None:
-  """Prints the scores of every class; writes all to <kind>_metrics.json."""
+  """Prints the scores of every class; writes all to <kind>_metrics.json.
+
+  Args:
+    folder: gets the file.
+    kind: "eval" or "predict", with the name of a further set after it.
+    scores: from `score`.
+  """
   content: dict[str, Any] = {}
   labels = scores.answers.labels
   if scores.report:
@@ -145,7 +172,13 @@ def write_scores(folder: str, kind: str, scores: ClassificationScores) -> None:
 def write_thresholds(
   folder: str, answers: Answers, identify_weights: Callable[[], str]
 ) -> None:
-  """Writes the thresholds of answers, if they have any, for later runs."""
+  """Writes the thresholds of answers, if they have any, for later runs.
+
+  Args:
+    folder: gets the file.
+    answers: with tuned thresholds, or None for a problem without.
+    identify_weights: returns the checksum of the weights that answered.
+  """
   if answers.thresholds is not None:
     path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
     pairs = zip(answers.labels, answers.thresholds.tolist(), strict=True)
@@ -157,9 +190,15 @@ def read_thresholds(
   labels: Sequence[str],
   identify_weights: Callable[[], str],
 ) -> np.ndarray | None:
-  """Reads what an evaluation tuned, float64 [L], if it was for these weights.
+  """Reads the thresholds that an evaluation tuned for these weights.
 
-  See `label_files.read_thresholds`.
+  Args:
+    folders: are searched one after the other.
+    labels: in the order of the thresholds.
+    identify_weights: returns the checksum of the weights.
+
+  Returns:
+    Float64 [L]; None if there are none; see `label_files.read_thresholds`.
   """
   tuned = label_files.read_thresholds(
     folders, label_files.LABEL_THRESHOLDS, labels, identify_weights
@@ -173,14 +212,18 @@ def format_seeds(
   """Returns a table of runs that differ in their seeds, and their mean."""
   values = np.array([scores.metrics[metric] for scores in results.values()])
   deviation = values.std(ddof=1) if len(values) > 1 else 0.0
+
+  # NaN, such as a correlation of equal answers, is never the best.
   is_lower_better = score_kinds.find(metric).is_better_if_lower
   order = values if is_lower_better else -values
   best = int(np.argmin(np.where(np.isnan(order), np.inf, order)))
+
   rows: dict[str | int, str] = {"seed": metric}
   for seed, scores in results.items():
     note = "  collapsed: one class only" if scores.is_collapsed else ""
     rows[seed] = f"{scores.metrics[metric]:.4f}{note}"
-  rows["mean"], rows["std"] = f"{values.mean():.4f}", f"{deviation:.4f}"
+  rows["mean"] = f"{values.mean():.4f}"
+  rows["std"] = f"{deviation:.4f}"
   rows["best"] = f"{values[best]:.4f}  seed {list(results)[best]}"
   return "\n".join(f"{name:>8}  {text}" for name, text in rows.items())
 
@@ -192,11 +235,15 @@ def describe(
   examples: Iterable[classification.Example], scores: ClassificationScores
 ) -> str:
   """Describes answers in HTML, for report.html; reads examples one by one."""
-  answers, targets = scores.answers, scores.targets
+  answers = scores.answers
+  targets = scores.targets
   problem = answers.problem
   goodness, surprise = problem.judge(answers, targets)
+
+  # Of the texts only those of the worst mistakes are kept.
   worst = metrics.find_worst(surprise).tolist()
-  lengths, texts = np.zeros(len(targets), np.int64), {}
+  lengths = np.zeros(len(targets), np.int64)
+  texts = {}
   for i, example in enumerate(examples):
     pair = [text for text in (example.text_a, example.text_b) if text]
     lengths[i] = sum(map(len, pair))
@@ -209,6 +256,7 @@ def describe(
     ("characters", "examples", problem.goodness),
     metrics.scores_by_size(lengths, goodness),
   )
+
   true = problem.name_labels(targets[worst], answers.labels)
   predicted = problem.name_labels(answers.predictions[worst], answers.labels)
   mistakes = zip(

@@ -16,7 +16,7 @@ from bert.data import file_search, files, messages, path_checks, tables
 from bert.report import retrieval_scores
 from bert.tasks import classification, classification_problems
 
-# Labels by what the files of a task have in their place.
+# The labels of a task, by how its files write them.
 _ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
 _DUPLICATE = {"0": "not_duplicate", "1": "duplicate"}
 _ENTAILED = {name: name for name in ("entailment", "not_entailment")}
@@ -24,11 +24,15 @@ _ENTAILMENT = {n: n for n in ("contradiction", "entailment", "neutral")}
 _ENTAILS = {"0": "not_entailment", "1": "entailment"}
 _EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
 _POSITIVE = {"0": "negative", "1": "positive"}
-# The first score of a task selects the best checkpoint.
-_ACCURACY, _F1 = ("accuracy",), ("f1", "accuracy")
+# The metrics of a task; the first one selects the best checkpoint.
+_ACCURACY = ("accuracy",)
+_F1 = ("f1", "accuracy")
 _MATTHEWS = ("matthews_correlation", "accuracy")
 _CORRELATIONS = ("corr", "pearson", "spearman")
-_PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("question1", "question2")
+
+# The columns of the two texts of a pair.
+_PAIR = ("sentence1", "sentence2")
+_QUESTIONS = ("question1", "question2")
 
 # Rows may have further columns, not always the same number.
 _table = functools.partial(
@@ -54,35 +58,48 @@ class _Glue(NamedTuple):
   # Names of sets and their files; without the first, there is no train.tsv.
   dev: Mapping[str, str] = types.MappingProxyType({"dev": "dev.tsv"})
   test: Mapping[str, str] = types.MappingProxyType({"test": "test.tsv"})
-  submissions: tuple[str, ...] = ()  # What GLUE's server calls test sets.
+  submissions: tuple[str, ...] = ()  # The names of GLUE's server for test sets.
 
   def make(self) -> classification.ClassificationTask:
     """Makes the task; its files are not in a folder yet."""
+    renamed_labels = tuple(
+      (in_file, label)
+      for in_file, label in self.labels.items()
+      if in_file != label
+    )
     table = _table(
       "train.tsv",
-      *(*self.texts, None)[:2],
+      text=self.texts[0],
+      text_pair=self.texts[1] if len(self.texts) > 1 else None,
       label=self.label,
       id=self.id,
       header=self.header,
-      renamed_labels=tuple(x for x in self.labels.items() if x[0] != x[1]),
+      renamed_labels=renamed_labels,
     )
+    train = table._replace(skips_short_rows=self.skips_short_rows)
     text, *_ = self.test_texts or self.texts
     test = table._replace(text=text, label=None, id=self.test_id, header=True)
-    train = table._replace(skips_short_rows=self.skips_short_rows)
+
     return classification.ClassificationTask(
       name=self.name.lower(),
       labels=tuple(self.labels.values()),
       problem=self.problem,
       train=(train,) if self.dev else (),
-      dev=tuple((n, table._replace(path=p)) for n, p in self.dev.items()),
-      test=tuple((n, test._replace(path=p)) for n, p in self.test.items()),
+      dev=tuple(
+        (name, table._replace(path=path)) for name, path in self.dev.items()
+      ),
+      test=tuple(
+        (name, test._replace(path=path)) for name, path in self.test.items()
+      ),
       metrics=self.metrics,
       submissions=self.submissions or (f"{self.name}.tsv",),
     )
 
 
-# The columns of CoLA, MRPC and MNLI are the original's, by number.
+# Name, metrics, labels, columns of the texts, of the label, of the ids of test
+# files. The columns of CoLA, MRPC and MNLI are the original's, by number.
 _GLUE = (
+  # Only the test file has a header.
   _Glue(
     "CoLA", _MATTHEWS, _ACCEPTABLE, (3,), 1, 0, test_texts=(1,), header=False
   ),
@@ -118,6 +135,7 @@ _GLUE = (
   ),
   _Glue("RTE", _ACCURACY, _ENTAILED, _PAIR, "label", "index"),
   _Glue("WNLI", _ACCURACY, _ENTAILS, _PAIR, "label", "index"),
+  # GLUE's diagnostic set has no training data: it tests a model of MNLI.
   _Glue(
     "AX",
     ("matthews_correlation",),
@@ -175,13 +193,13 @@ def find_task(
   'sst-2'
   """
   tasks = {re.sub("[-_ ]", "", task): task for task in TASKS}
-  known = tasks.get(re.sub("[-_ ]", "", name.lower()))
-  if known is None:
+  task_name = tasks.get(re.sub("[-_ ]", "", name.lower()))
+  if task_name is None:
     raise ValueError(
       f"--task_name={name}: expected one of {', '.join(sorted(TASKS))}, or file"
       " for files of your own"
     )
-  return xnli_task(languages) if known == "xnli" else TASKS[known]
+  return xnli_task(languages) if task_name == "xnli" else TASKS[task_name]
 
 
 def task_in_folder(
@@ -192,7 +210,6 @@ def task_in_folder(
   Dev and test sets after the first are left out if their files are missing
   (MNLI's mismatched ones). A ValueError if none of the files is there.
   """
-
   paths = [table.path for table in task.train]
   paths += [table.path for _, table in (*task.dev, *task.test)]
   if not any(files.exists(os.path.join(data_dir, path)) for path in paths):
@@ -205,7 +222,8 @@ def task_in_folder(
 
   def locate_all(sets):
     located = [(name, locate(table)) for name, table in sets]
-    return (*located[:1], *(s for s in located[1:] if files.exists(s[1].path)))
+    further = [row for row in located[1:] if files.exists(row[1].path)]
+    return (*located[:1], *further)
 
   return task._replace(
     train=tuple(map(locate, task.train)),
@@ -220,18 +238,25 @@ def write_submission(
   name: str,
   predictions: Iterable[tuple[str, str | float]],
 ) -> None:
-  """Writes (id, label or score) of each example as the GLUE server reads them.
+  """Writes predictions as the GLUE server reads them.
 
   It takes scores from 0 to 5, and labels as the data files have them. Other
   tasks have no such file.
+
+  Args:
+    folder: gets the file.
+    task: any task.
+    name: of the test set, such as "matched".
+    predictions: (id, label or score) of each example.
   """
   if not task.submissions:
     return
   number = [test_name for test_name, _ in task.test].index(name)
   path = os.path.join(folder, task.submissions[number])
+  _, table = task.test[number]
+  in_files = {label: in_file for in_file, label in table.renamed_labels}
+
   lines = ["index\tprediction"]
-  renamed = task.test[number][1].renamed_labels
-  in_files = {name: label for label, name in renamed}
   for example_id, prediction in predictions:
     if isinstance(prediction, float):
       prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
@@ -240,8 +265,7 @@ def write_submission(
         f"{path}: {prediction!r} is no label of {task.name}; expected one of"
         f" {', '.join(task.labels)}"
       )
-    shown = in_files.get(prediction, prediction)
-    lines.append(f"{example_id}\t{shown}")
+    lines.append(f"{example_id}\t{in_files.get(prediction, prediction)}")
   files.write_text(path, "\n".join(lines) + "\n")
   print(f"wrote {path}")
 
@@ -288,16 +312,23 @@ def file_task(
 ) -> classification.ClassificationTask:
   """Makes a task of the user's own files, whose beginnings it reads.
 
-  They are the files of a folder with names of `file_search.SPLITS`, of which
-  any may be missing, or the given ones. For `columns` and `header`, see
-  `find_table`.
-  With a teacher, a label to train on may be missing; for `skips_unlabelled`,
-  see `classification.Table`.
+  Args:
+    data_dir: a folder, whose files with names of `file_search.SPLITS` are
+      taken; any may be missing. None if all files are given.
+    train_file: instead of the folder's, as the next two.
+    eval_file: to score.
+    predict_file: to answer; it may lack labels.
+    columns: see `find_table`.
+    header: see `find_table`.
+    problem: one of `classification_problems.PROBLEMS`.
+    has_teacher: whether a label to train on may be missing, because a teacher
+      gives one.
+    skips_unlabelled: see `classification.Table`.
   """
-  asked = classification_problems.PROBLEMS[problem]
-  metrics = asked.selecting
+  kind_of_labels = classification_problems.PROBLEMS[problem]
+  metrics = kind_of_labels.selecting
   if columns.query is not None:
-    if not asked.can_rank:
+    if not kind_of_labels.can_rank:
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
 
@@ -306,12 +337,14 @@ def file_task(
   for kind, path in _find_files(data_dir, given).items():
     is_required = kind != "predict"
     table = find_table(path, columns, header, is_required)
-    if kind == "train" and has_teacher and not asked.empty_is_label:
-      is_required = bool(skips_unlabelled)  # The teacher labels the rest.
+    # The teacher labels the rest. Of several labels, an empty cell is no
+    # missing label: it says that none applies.
+    if kind == "train" and has_teacher and not kind_of_labels.empty_is_label:
+      is_required = bool(skips_unlabelled)
     table = table._replace(
       label_required=is_required,
       skips_unlabelled=skips_unlabelled,
-      empty_is_label=asked.empty_is_label,
+      empty_is_label=kind_of_labels.empty_is_label,
     )
     sets[kind] = ((file_search.SPLITS[kind][0], table),)
   return classification.ClassificationTask(
@@ -329,15 +362,15 @@ def _find_files(
   folder: str | None, given: Mapping[str, str | None]
 ) -> dict[str, str]:
   """Returns the files that are given or in a folder: at least one, by kind."""
-  found = {}
+  paths = {}
   for kind, path in given.items():
     if path:
       path_checks.check(f"{kind}_file", "file", path)
     elif folder:
       path = file_search.find_one(folder, file_search.SPLITS[kind], _ENDINGS)
     if path:
-      found[kind] = path
-  if not found:
+      paths[kind] = path
+  if not paths:
     names = ", ".join(itertools.chain(*file_search.SPLITS.values()))
     there = file_search.describe_missing(folder or "")
     raise ValueError(
@@ -345,7 +378,7 @@ def _find_files(
       f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
       f" without .gz or .xz after it; {there}"
     )
-  return found
+  return paths
 
 
 def find_table(
@@ -357,11 +390,13 @@ def find_table(
   """Checks the columns of a file by its first rows.
 
   Args:
-    columns: those of the text and of the label are called "text" and "label" by
-      default. A file to predict may lack the latter, one to learn from that of
-      the ids. A single column without a header is the text.
+    path: the file.
+    columns: the text's and the label's are called "text" and "label" by
+      default. A file to predict may lack its label, a file to learn from its
+      id. A single column without a header is the text.
     header: whether the first row holds names; None: if a column is given by
       name, or one there is called "text" or "label".
+    label_required: False for a file to predict.
   """
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:
@@ -369,6 +404,7 @@ def find_table(
   names = [name.strip() for name in head[0].cells]  # JSON Lines have keys.
   columns = Columns(*map(_read_column, columns))
 
+  # Whether there is a header is asked for, or shown by the names in it.
   is_json = isinstance(head[0].cells, dict)
   is_guessed = header is None and not is_json
   if is_guessed:
@@ -403,8 +439,11 @@ def _read_column(column: tables.Column | None) -> tables.Column | None:
 
 
 def _find_columns(path, columns, names, label_required) -> Columns:
-  """Returns the columns of a file, without those that it lacks and may."""
-  may_lack, found = "id" if label_required else "label", {}
+  """Returns the columns of a file, without those that it may and does lack."""
+  # A file to learn from needs labels, a file to predict ids, if they are asked
+  # for.
+  may_lack = "id" if label_required else "label"
+  by_role = {}
   for role, column in columns._asdict().items():
     if column is None and role in _DEFAULTS:
       column = role
@@ -415,21 +454,24 @@ def _find_columns(path, columns, names, label_required) -> Columns:
           f" number from 0; the first row is: {messages.list_names(names)}"
         )
       column = None
-    found[role] = column
+    by_role[role] = column
 
   # A name and a number may mean the same column.
   places = {
-    role: _find_position(path, column, names) for role, column in found.items()
+    role: _find_position(path, column, names)
+    for role, column in by_role.items()
   }
   label = places["label"]
   is_text = label is not None and label in (places["text"], places["text_pair"])
   if label_required and is_text:
     raise ValueError(
-      f"{path}: column {found['label']!r} cannot be a text and the label"
+      f"{path}: column {by_role['label']!r} cannot be a text and the label"
     )
+  # Without labels, the number of their column is beyond the row, or, as -1,
+  # that of a text.
   if not label_required and (is_text or label not in range(len(names))):
-    found["label"] = None
-  return Columns(**found)
+    by_role["label"] = None
+  return Columns(**by_role)
 
 
 def _find_position(path, column, names) -> int | None:
@@ -443,9 +485,12 @@ def _refuse_header(head: Sequence[tables.Row], label: int) -> None:
   """Raises a ValueError if the first label looks like the name of the rest."""
   cells = [row.cells for row in head]
   labels = [c[label].strip() for c in cells if -len(c) <= label < len(c)]
-  first, *others = labels or [""]
-  is_name = first.replace(" ", "_").isidentifier() and first not in others
-  if is_name and others and len(others) >= 2 * len(set(others)):
+  first, *rest = labels or [""]
+
+  # A word that is nobody's label, above labels that each occur twice or more on
+  # average.
+  is_name = first.replace(" ", "_").isidentifier() and first not in rest
+  if is_name and rest and len(rest) >= 2 * len(set(rest)):
     raise ValueError(
       f"{head[0].location}: is this a header? {messages.shorten(first)!r} is "
       "the label of no other row; pass --header=yes or --header=no"
