@@ -6,8 +6,8 @@ See Hinton et al. 2015, https://arxiv.org/abs/1503.02531. At a temperature T,
          + (1 - alpha) * T^2 * soft loss(student / T, teacher / T)
 
 where T^2 keeps the size of the gradients. Shapes: B batch, S sequence, L
-labels. Logits are float32 [B, L]; of tagging [B, S, L]; of questions [B, S, 2],
-those of starts and ends.
+labels. Logits are float32 [B, L]; for tagging [B, S, L]; for questions
+[B, S, 2], of starts and ends.
 """
 
 from typing import Any
@@ -23,8 +23,12 @@ _NEVER = -1e9  # Far below any logit.
 
 
 def as_logits(outputs: Any) -> tf.Tensor:
-  """Returns outputs as one tensor."""
+  """Returns outputs as one tensor; only those of questions are two."""
   return tf.stack(outputs, -1) if isinstance(outputs, tuple) else outputs
+
+
+# The functions of LOSSES. Each takes logits of both models, divided by the
+# temperature, and returns losses and their weights, float32 of one shape.
 
 
 def _compare_classes(student, teacher, features):
@@ -45,14 +49,17 @@ def _compare_numbers(student, teacher, features):
 
 def _compare_tags(student, teacher, features):
   losses, _ = _compare_classes(student, teacher, features)
+  # Only the first token of each word is predicted.
   return losses, tf.cast(features["label_mask"], tf.float32)
 
 
 def _compare_spans(student, teacher, features):
+  # The softmax is over the tokens, of which padding is no answer.
   padding = 1.0 - tf.cast(features["input_mask"], tf.float32)[:, :, None]
-  student, teacher = (x + _NEVER * padding for x in (student, teacher))
-  targets = tf.nn.softmax(teacher, 1)
-  losses = tf.nn.softmax_cross_entropy_with_logits(targets, student, 1)
+  targets = tf.nn.softmax(teacher + _NEVER * padding, 1)
+  losses = tf.nn.softmax_cross_entropy_with_logits(
+    targets, student + _NEVER * padding, 1
+  )
   return tf.reduce_mean(losses, -1), _count_rows(features)
 
 
@@ -61,9 +68,7 @@ def _count_rows(features):
   return tf.ones(tf.shape(features[FEATURE])[:1])
 
 
-# By the problem of a model: the losses of logits that were divided by the
-# temperature, if they are of a distribution, and their weights.
-LOSSES = {
+LOSSES = {  # By the problem of a model, as settings.json names it.
   "single_label": _compare_classes,
   "multi_label": _compare_labels,
   "regression": _compare_numbers,
@@ -75,16 +80,29 @@ LOSSES = {
 def soft_loss(
   problem: str, student: tf.Tensor, features: Features, temperature: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Compares logits with the teacher's; returns the sums of losses and weights.
+  """Compares logits with the teacher's.
 
-  Losses are squared errors of a regression, otherwise cross entropies in nats,
-  times the temperature squared.
+  Args:
+    problem: one of LOSSES.
+    student: the logits of the model that learns.
+    features: with the teacher's logits as FEATURE.
+    temperature: divides both logits; a higher one makes the teacher's
+      probabilities of unlikely labels count more.
+
+  Returns:
+    The sum of the losses, times the temperature squared, and the sum of their
+    weights. Losses are squared errors for a regression, and otherwise cross
+    entropies in nats.
   """
+  # Batches are trimmed to their longest row; the teacher's logits are not.
   teacher = features[FEATURE]
   if teacher.shape.rank == 3:
-    teacher = teacher[:, : tf.shape(student)[1]]  # Without further padding.
+    teacher = teacher[:, : tf.shape(student)[1]]
+
+  # A regression has no distribution that a temperature could soften.
   if problem == "regression":
-    temperature = 1.0  # No distribution is made of numbers, to be softened.
+    temperature = 1.0
+
   losses, weights = LOSSES[problem](
     student / temperature, teacher / temperature, features
   )
@@ -95,7 +113,14 @@ def soft_loss(
 def add_teacher(
   loss: training_plan.Loss, alpha: float, problem: str, temperature: float
 ) -> training_plan.Loss:
-  """Wraps the loss of a task: alpha times it, and the rest `soft_loss`."""
+  """Wraps the loss of a task, so that it learns from a teacher, too.
+
+  Args:
+    loss: of the task.
+    alpha: its share, from 0 to 1; `soft_loss` has the rest.
+    problem: see `soft_loss`.
+    temperature: see `soft_loss`.
+  """
 
   def wrapped(outputs, features):
     losses = {

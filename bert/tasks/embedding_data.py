@@ -18,10 +18,10 @@ from bert.inputs import feature_files, feature_sets, held_out
 from bert.report import metrics, retrieval_scores
 
 _PAIR_METRICS = ("spearman", "pearson")
-_PARTNERS = 20  # How many of either kind are drawn for a text.
+_PARTNERS = 20  # Drawn for a text with its label, and as many without it.
 # A logistic regression is fitted when no derivative exceeds this.
 _FLAT = 1e-5
-_MOST_UPDATES = 200
+_MOST_UPDATES = 200  # Both of Newton's method and of each of its equations.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,10 +40,11 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   number, float [1], 1 if there is no number. A ValueError says that an example
   is wrong, or that a set to train or evaluate on has no differences.
   """
+  # Filled while rows are made; if the file is there, its index has them.
   counts: dict[str, Any] = {"cut": 0}
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
-  counts, length = features.counts, data.settings.max_seq_length
+  features = data.open_or_make(folder, _make_rows(data, counts), counts)
+  counts = features.counts
+  length = data.settings.max_seq_length
   data.layout = feature_sets.Layout(
     (counts["texts"], length),
     others={
@@ -57,19 +58,28 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
     f"{counts['cut']:,} truncated to --max_seq_length={length}"
   )
+
   if "fault" in counts:
-    paths, fault = ", ".join(data.paths), counts["fault"]
+    paths = ", ".join(data.paths)
     purpose = "learn" if data.kind == "train" else "evaluate on"
-    raise ValueError(f"{paths}: {fault}: there is nothing to {purpose}")
+    raise ValueError(
+      f"{paths}: {counts['fault']}: there is nothing to {purpose}"
+    )
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  size, bounds = data.settings.max_seq_length, data.settings.bounds
+  """Yields the rows of a set; `counts` is whole when all are made."""
+  size = data.settings.max_seq_length
+  bounds = data.settings.bounds
   tokenizer = data.make_tokenizer()
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-  different = set()  # Scores, or the texts that others are to find.
+  different = set()  # Scores, or the texts to be found by their partners.
   for index, example in enumerate(data.select(data.read())):
-    texts = (example.text_a, example.text_b, None if bounds else example.label)
+    # Where examples have no number, the column of the label is a third text: a
+    # hard negative.
+    texts = [example.text_a, example.text_b]
+    if not bounds:
+      texts.append(example.label)
     ids = [tokenizer.encode(text) for text in texts if text is not None]
     if counts.setdefault("texts", len(ids)) != len(ids):
       raise ValueError(
@@ -77,10 +87,15 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
         f"{counts['texts']}"
       )
     counts["cut"] += max(map(len, ids)) > size - 2
-    ids = [[cls_id, *row[: size - 2], sep_id] for row in ids]
-    text_ids = [_make_text_id(row) for row in ids]
+    ids = [[cls_id, *text[: size - 2], sep_id] for text in ids]
+    text_ids = [_make_text_id(text) for text in ids]
+
+    # A single text is its own partner.
     number = _read_number(example, bounds) if bounds else 1.0
-    different.add(number if bounds else text_ids[1 % len(ids)])
+    partner = text_ids[1] if len(ids) > 1 else text_ids[0]
+    different.add(number if bounds else partner)
+
+    # Rows are batched by the length of their longest text.
     serialized = record_writer.encode_inputs(
       ids,
       [[]] * len(ids),
@@ -89,6 +104,8 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       number=record_writer.float_feature([number]),
     )
     yield feature_files.Row(serialized, max(map(len, ids)), index)
+
+  # Raised by `make_features`, also when the file is there already.
   if fault := _find_fault(data, different):
     counts["fault"] = fault
 
@@ -96,17 +113,24 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 def _make_text_id(ids: Sequence[int]) -> tuple[int, int]:
   """Returns numbers that are equal for equal texts, to compare them in a graph.
 
-  They are 56 bits of a digest: two numbers of 28, for batches have int32.
+  They are 56 bits of a digest as two numbers of 28, because batches hold int32.
   """
+  # A hexadecimal digit has 4 bits.
   digest = hashlib.sha256(str(ids).encode()).hexdigest()
   return int(digest[:7], 16), int(digest[7:14], 16)
 
 
 def _find_fault(data, different) -> str:
-  """Says why all scores or texts of a set are as good as any others."""
-  objective, bounds = data.source["objective"], data.settings.bounds
+  """Says why a set has nothing to learn or to compare; "" if it has.
+
+  `different` has its different scores, or the ids of its partner texts.
+  """
+  objective = data.source["objective"]
+  bounds = data.settings.bounds
   if data.kind == "predict" or objective == "labels":
     return ""
+
+  # There, a number says how relevant a text is, and one relevant text will do.
   if data.kind == "eval" and objective == "pairs":
     return "" if different - {0.0} else "no text is relevant: all scores are 0"
   if len(different) > 1:
@@ -132,9 +156,19 @@ def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
 def split(
   data: feature_sets.FeatureSet, share: float, seed: int, by_label: bool
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
-  """Holds out examples; those of one first text are in one part only.
+  """Holds out examples; all with the same first text are in one part.
 
-  By label, both parts have every label: a ValueError if it has one text.
+  Args:
+    data: the set to train on.
+    share: of the examples to hold out, such as 0.1.
+    seed: of the draw.
+    by_label: whether both parts must have every label.
+
+  Returns:
+    What to train on, and what to evaluate on.
+
+  Raises:
+    ValueError: `by_label`, but a label has one text only.
   """
   draw = held_out.draw_of_each if by_label else held_out.draw
 
@@ -149,7 +183,13 @@ def number_labels(
   labels: Sequence[str],
   encode_label: Callable[[Any], int],
 ) -> feature_sets.FeatureSet:
-  """Returns the set with the numbers of its labels, from 0, as its numbers."""
+  """Returns the set with the numbers of its labels, from 0, as its numbers.
+
+  Args:
+    data: texts with labels.
+    labels: in the order of their numbers.
+    encode_label: returns the number of an example's label.
+  """
 
   def read():
     for example in data.read():
@@ -168,8 +208,9 @@ def draw_pairs(
 ) -> feature_sets.FeatureSet:
   """Returns the set of pairs of texts that a training learns labels from.
 
-  A text is drawn partners of its label, with the number 1, and of others, with
-  0. Tunstall et al., "Efficient Few-Shot Learning Without Prompts" (2022).
+  Every text is paired with drawn texts of its label, which should have similar
+  vectors (the number 1), and with texts of other labels (the number 0).
+  Tunstall et al., "Efficient Few-Shot Learning Without Prompts" (2022).
   """
 
   def draw():
@@ -178,12 +219,14 @@ def draw_pairs(
     labels = np.array([example.label for example in examples])
     for index, example in enumerate(examples):
       same = np.flatnonzero(labels == example.label)
-      if len(same) > 1:  # Else the text is its own partner.
+      different = np.flatnonzero(labels != example.label)
+      # The only text of a label is its own partner.
+      if len(same) > 1:
         same = same[same != index]
-      others = np.flatnonzero(labels != example.label)
-      for number, choices in (("1", same), ("0", others)):
-        for other in random.choice(choices, _PARTNERS):
-          yield example._replace(text_b=examples[other].text_a, label=number)
+
+      for number, choices in (("1", same), ("0", different)):
+        for partner in random.choice(choices, _PARTNERS):
+          yield example._replace(text_b=examples[partner].text_a, label=number)
 
   return dataclasses.replace(
     texts,
@@ -200,24 +243,34 @@ def fit_classifier(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Fits the logistic regression that is scikit-learn's default.
 
-  It minimises the sum of the cross entropies and half the squared weights, but
-  not of the bias, by Newton's method. Takes vectors [N, 1, H], and labels as
-  "number"; returns weights [count, H] and bias [count].
+  It minimises the sum of the cross entropies and of half the squared weights
+  (without the bias), by Newton's method.
+
+  Args:
+    results: "vectors", float [N, 1, H], and "number", the number of each label,
+      float [N, 1].
+    count: the number of labels, L.
+
+  Returns:
+    Weights, float64 [L, H], and bias, float64 [L].
   """
+  # The bias is the weight of an input of 1, the last one: [N, H + 1].
   vectors = results["vectors"][:, 0].astype(np.float64)
-  targets = np.eye(count)[results["number"][:, 0].astype(int)]
   inputs = np.pad(vectors, ((0, 0), (0, 1)), constant_values=1.0)
+  targets = np.eye(count)[results["number"][:, 0].astype(int)]
+
   # For two labels scikit-learn has one vector of weights: the difference of
   # ours, which are each other's negative. Half its square is twice ours.
   penalties = np.full(inputs.shape[-1], 2.0 if count == 2 else 1.0)
   penalties[-1] = 0.0
 
   def compute_cost(weights):
+    # Minus the logarithms of the softmax; the shift keeps exp from overflowing.
     logits = inputs @ weights.T
     logits -= logits.max(-1, keepdims=True)
-    right = np.sum(logits * targets)
-    logits = np.log(np.exp(logits).sum(-1))
-    return logits.sum() - right + np.sum(penalties * weights**2) / 2
+    target_logits = np.sum(logits * targets)
+    totals = np.log(np.exp(logits).sum(-1))
+    return totals.sum() - target_logits + np.sum(penalties * weights**2) / 2
 
   weights = np.zeros((count, inputs.shape[-1]))
   for _ in range(_MOST_UPDATES):
@@ -226,16 +279,22 @@ def fit_classifier(
     if np.abs(slope).max() < _FLAT:
       break
 
-    def bend(direction, shares=shares):  # The second derivatives times it.
+    # The matrix of second derivatives times a direction. The matrix itself
+    # would have (L * H)^2 numbers.
+    def multiply_by_hessian(direction, shares=shares):
       change = inputs @ direction.T
       change = shares * (change - (shares * change).sum(-1, keepdims=True))
       return change.T @ inputs + penalties * direction
 
-    step = _solve(bend, -slope)
-    cost, fall = compute_cost(weights), np.sum(slope * step)
-    # Far from the minimum, a whole step may lead uphill.
+    step = _solve(multiply_by_hessian, -slope)
+
+    # Far from the minimum, a whole step may lead uphill: it is halved until the
+    # cost falls by a little of the fall that the slope promises.
+    cost = compute_cost(weights)
+    fall = np.sum(slope * step)
     while compute_cost(weights + step) > cost + 1e-4 * fall and fall < -1e-9:
-      step, fall = step / 2, fall / 2
+      step = step / 2
+      fall = fall / 2
     weights = weights + step
   return weights[:, :-1], weights[:, -1]
 
@@ -243,26 +302,42 @@ def fit_classifier(
 def _solve(
   product: Callable[[np.ndarray], np.ndarray], target: np.ndarray
 ) -> np.ndarray:
-  """Solves product(x) = target about, by conjugate gradients."""
-  found, rest, direction = np.zeros_like(target), target, target
-  size = np.sum(rest**2)
-  goal = size * min(0.25, size**0.5)  # Closer, the closer the minimum is.
+  """Solves product(x) = target approximately, by conjugate gradients."""
+  solution = np.zeros_like(target)
+  residual = target
+  direction = target
+  size = np.sum(residual**2)
+
+  # The closer the minimum of `fit_classifier` is, the smaller its slope, the
+  # target here, and the more exact the step that leads there has to be.
+  goal = size * min(0.25, size**0.5)
   for _ in range(_MOST_UPDATES):
     if size <= goal:
       break
     image = product(direction)
     length = size / np.sum(direction * image)
-    found, rest = found + length * direction, rest - length * image
-    before, size = size, np.sum(rest**2)
-    direction = rest + size / before * direction
-  return found
+    solution = solution + length * direction
+    residual = residual - length * image
+
+    previous_size = size
+    size = np.sum(residual**2)
+    direction = residual + size / previous_size * direction
+  return solution
 
 
 def score(
   results: Mapping[str, np.ndarray], is_retrieval: bool
 ) -> dict[str, float]:
-  """Scores vectors, float [N, T, H], by name; "text_ids", "number"."""
-  vectors, numbers = results["vectors"], results["number"][:, 0]
+  """Scores vectors, by the name of the score.
+
+  Args:
+    results: "vectors", float [N, T, H]; "number", float [N, 1], how similar or
+      relevant second texts are; and "text_ids", int [N, T, 2].
+    is_retrieval: whether texts are ranked; otherwise cosines are compared with
+      the numbers.
+  """
+  vectors = results["vectors"]
+  numbers = results["number"][:, 0]
   if is_retrieval:
     return score_retrieval(vectors, results["text_ids"], numbers)
   scores = metrics.regression_scores(numbers, cosines(vectors))
@@ -276,6 +351,7 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 
 
 def _scale(vectors):
+  """Scales vectors to the length 1, and leaves zeros as they are."""
   norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
   return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
 
@@ -285,27 +361,39 @@ def score_retrieval(
 ) -> dict[str, float]:
   """Ranks all second and third texts for each different first text.
 
-  Takes [N, T, H], [N, T, 2], and the relevance [N] of second texts; a text that
-  is equal to the first is left out, unless it is relevant.
+  A text that is equal to the first is left out, unless it is relevant.
+
+  Args:
+    vectors: float [N, T, H].
+    text_ids: int [N, T, 2], equal for equal texts; see `_make_text_id`.
+    relevance: of the second texts for their first texts, float [N].
   """
-  keys = text_ids.astype(np.int64) @ [1 << 28, 1]  # [N, T]; 28 bits each.
-  queries, first_row, query_of = np.unique(
+  # One number a text, from two of 28 bits: [N, T].
+  keys = text_ids.astype(np.int64) @ [1 << 28, 1]
+
+  # Q different first texts, and D different texts to find.
+  queries, first_rows, query_of_row = np.unique(
     keys[:, 0], return_index=True, return_inverse=True
   )
-  texts, places = np.unique(keys[:, 1:], return_index=True)
-  documents = _scale(vectors[:, 1:].reshape(-1, vectors.shape[-1])[places])
-  order = np.argsort(query_of, kind="stable")
-  starts = np.searchsorted(query_of[order], range(1, len(queries)))
-  rows_of = np.split(order, starts)
+  documents, places = np.unique(keys[:, 1:], return_index=True)
+  all_vectors = vectors[:, 1:].reshape(-1, vectors.shape[-1])
+  document_vectors = _scale(all_vectors[places])  # [D, H]
+
+  # The rows of each query, in the order of the queries.
+  order = np.argsort(query_of_row, kind="stable")
+  starts = np.searchsorted(query_of_row[order], range(1, len(queries)))
+  rows_of_query = np.split(order, starts)
 
   def rank_all():
-    for number, rows in enumerate(rows_of):
-      gains = np.zeros(len(texts))
-      found = np.searchsorted(texts, keys[rows, 1])
-      np.maximum.at(gains, found, relevance[rows])
-      kept = (texts != queries[number]) | (gains > 0)
-      scores = documents @ _scale(vectors[first_row[number], 0])
-      yield retrieval_scores.rank(scores[kept], gains[kept])
+    for number, rows in enumerate(rows_of_query):
+      # A pair that occurs twice counts with its higher relevance.
+      gains = np.zeros(len(documents))
+      partners = np.searchsorted(documents, keys[rows, 1])
+      np.maximum.at(gains, partners, relevance[rows])
+
+      is_kept = (documents != queries[number]) | (gains > 0)
+      scores = document_vectors @ _scale(vectors[first_rows[number], 0])
+      yield retrieval_scores.rank(scores[is_kept], gains[is_kept])
 
   return retrieval_scores.average(rank_all())
 
@@ -313,7 +401,13 @@ def score_retrieval(
 def write_predictions(
   path: str, examples: Iterable[Any], vectors: np.ndarray
 ) -> None:
-  """Writes pairs and the cosines of their vectors, [N, T, H], as TSV."""
+  """Writes pairs and the cosines of their vectors, as TSV.
+
+  Args:
+    path: the file.
+    examples: pairs of texts.
+    vectors: float [N, T, H].
+  """
   rows = (
     {
       "id": example.example_id,

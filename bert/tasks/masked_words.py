@@ -56,8 +56,8 @@ class Cloze(NamedTuple):
   """A line and the tokens to be guessed in it."""
 
   line: text_inputs.InputLine
-  ids: list[int]
-  positions: list[int]
+  ids: list[int]  # Of all its tokens.
+  positions: list[int]  # Of the tokens to be guessed, in `ids`.
 
 
 @dataclasses.dataclass
@@ -99,15 +99,17 @@ class MaskedWords:
 
   def fill(self, clozes: list[Cloze]) -> Iterator[list[list[Guess]]]:
     """Yields for every cloze the guesses for each of its masks."""
-    tokens = self.tokenizer.inv_vocab  # Lacks ids of repeated lines.
+    # It lacks the ids of lines that the vocabulary file repeats, which a model
+    # may guess all the same.
+    tokens = self.tokenizer.inv_vocab
     for _, answers in self._answer(clozes):
-      yield [
-        [
-          Guess(tokens.get(int(i), ""), float(share))
-          for i, share in zip(a["ids"], a["probabilities"], strict=True)
-        ]
-        for a in answers
-      ]
+      masks = []
+      for answer in answers:
+        pairs = zip(answer["ids"], answer["probabilities"], strict=True)
+        masks.append(
+          [Guess(tokens.get(int(i), ""), float(share)) for i, share in pairs]
+        )
+      yield masks
 
   def score(self, clozes: list[Cloze]) -> Iterator[Score]:
     """Yields the score of every cloze."""
@@ -117,26 +119,33 @@ class MaskedWords:
 
   def _answer(self, clozes):
     """Yields every cloze with the predictions for its positions."""
+    # A row for each position of each line. Rows are made and answered a block
+    # at a time, so that memory holds only so many.
     rows = (self._mask(c.ids, place) for c in clozes for place in c.positions)
     blocks = text_inputs.split_into_blocks(rows, self.max_rows)
     answers = itertools.chain.from_iterable(map(self.predict, blocks))
+
+    # The answers come in the order of the rows.
     for cloze in clozes:
       yield cloze, list(itertools.islice(answers, len(cloze.positions)))
 
   def _mask(self, ids, position) -> text_inputs.Row:
-    """Makes the input that masks one token of a text.
-
-    Of a text that is too long, as much is kept as fits around that token. In
-    a model that reads one way, the token before predicts it, and it need not be
-    masked.
-    """
+    """Makes the input that masks one token of a text."""
+    # Of a text that is too long, as much is kept as fits around the token, or
+    # before it where the model does not see further tokens.
     room = self.max_seq_length - 2  # For [CLS] and [SEP].
     before = room // 2 if self.is_bidirectional else room - 1
     start = max(0, min(position - before, len(ids) - room))
     part = ids[start : start + room]
     part[position - start] = self._mask_id
+
+    # A token is predicted at its own place, [CLS] being at 0; in a model that
+    # reads from left to right, at the place before.
+    place = position - start
+    if self.is_bidirectional:
+      place += 1
     row = self._rows.pack(part)
-    row["masked_lm_positions"] = [position - start + self.is_bidirectional]
+    row["masked_lm_positions"] = [place]
     row["masked_lm_ids"] = [ids[position]]
     return row
 
@@ -145,11 +154,11 @@ def guesses_json(
   line: text_inputs.InputLine, masks: Sequence[list[Guess]]
 ) -> str:
   """Returns the guesses for a line as a JSON object."""
-  shown = [
+  entries = [
     [{"token": g.token, "probability": round(g.probability, 6)} for g in mask]
     for mask in masks
   ]
-  return _to_json(line, masks=shown)
+  return _to_json(line, masks=entries)
 
 
 def guesses_table(
@@ -163,7 +172,7 @@ def guesses_table(
     for guess in mask:
       percent = f"{100 * guess.probability:.1f}"
       lines.append(f"  {title}{guess.token:{width}}  {percent:>4} %")
-      title = " " * len(title)
+      title = " " * len(title)  # Stands before the first guess alone.
   return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ def read_examples(path: str) -> Iterator[Example]:
   JSON Lines is {"context": ..., "choices": [...]}, and perhaps "question",
   "label" and "id". A ValueError names path and line of a row that is wrong.
   """
+  # A list of choices in JSON; in tables a column each, by the header.
   is_json = tables.find_format(path) == "jsonl"
   if is_json:
     names = ("context", "question", "label", "id")
@@ -40,6 +41,7 @@ def read_examples(path: str) -> Iterator[Example]:
     names = [cell.strip() for cell in header.cells] if header else []
     columns = ["sent1", "sent2", "label", "id", *find_endings(names)]
     optional = ("sent2", "label", "id")
+
   rows = tables.read_columns(path, columns, optional=optional, header=True)
   index = -1
   for index, (location, cells) in enumerate(rows):
@@ -51,8 +53,11 @@ def read_examples(path: str) -> Iterator[Example]:
           f"{location}: 'choices' must be a list of strings, found"
           f" {tables.describe(choices)}"
         )
-    while not is_json and choices and not choices[-1].strip():
-      choices.pop()  # This question has fewer than others.
+    else:
+      # A question with fewer choices than the header has empty cells.
+      while choices and not choices[-1].strip():
+        choices.pop()
+
     if example_id is None:
       example_id = str(index)
     example = Example(
@@ -76,6 +81,7 @@ def find_endings(names: Iterable[str]) -> list[str]:
 
 
 def _check(example: Example) -> None:
+  """Raises a ValueError if an example is nothing to choose from."""
   count = len(example.choices)
   fault = ""
   if count < 2:
@@ -94,10 +100,12 @@ def _check(example: Example) -> None:
 
 
 def _to_text(value: Any, location: str, name: str) -> str:
+  """Returns a text; a ValueError if JSON has another type there."""
   return "" if value is None else tables.to_text(value, location, name).strip()
 
 
 def _to_label(value: Any, location: str) -> int | None:
+  """Returns the number of the right choice; None if the cell is empty."""
   if value is None or (isinstance(value, str) and not value.strip()):
     return None
   text = value.strip() if isinstance(value, str) else ""
@@ -108,6 +116,7 @@ def _to_label(value: Any, location: str) -> int | None:
       f"{location}: expected the number of the right choice, found "
       f"{description[:99]}"
     )
+  # Python refuses to read thousands of digits; twenty are as wrong a number.
   return int(text[:20])
 
 
@@ -126,10 +135,17 @@ def make_features(
   tokenizer: tokenization.FullTokenizer,
   max_seq_length: int,
 ) -> Iterator[ChoiceFeature]:
-  """Turns examples into inputs of the model, of at most max_seq_length tokens.
+  """Turns examples into inputs of the model.
 
-  The longer text is truncated first, token by token. A ValueError says that
-  the length does not hold a token of each text.
+  The longer of the two texts is truncated, token by token.
+
+  Args:
+    examples: contexts with choices.
+    tokenizer: makes the ids of their tokens.
+    max_seq_length: the most tokens of an input, [CLS] and [SEP] included.
+
+  Raises:
+    ValueError: the length does not hold a token of each text.
   """
   if max_seq_length < 5:
     raise ValueError(
@@ -139,22 +155,28 @@ def make_features(
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   room = max_seq_length - 3
   for example in examples:
-    packed, was_cut = [], False
     # Without a context, the question stands there.
     first = example.context or example.question
     before = example.question if example.context else ""
+
     # Long texts are encoded once, not for each choice; one token more than fits
     # shows that some are truncated. No token spans a space, so that what is
     # after a question that fills the room changes nothing.
     ids_first = tokenizer.encode(first)[: room + 1]
     ids_before = tokenizer.encode(before)[: room + 1]
+
+    packed = []
+    was_cut = False
     for choice in example.choices:
-      ids_a, ids_b = ids_first.copy(), ids_before.copy()
+      # Copies, because truncation shortens the lists.
+      ids_a = ids_first.copy()
+      ids_b = ids_before.copy()
       if len(ids_b) <= room:
         ids_b = tokenizer.encode(f"{before} {choice}".strip())
       was_cut = was_cut or len(ids_a) + len(ids_b) > room
       packing.truncate_pair(ids_a, ids_b, room)
       packed.append(packing.pack(ids_a, ids_b, cls_id=cls_id, sep_id=sep_id))
+
     yield ChoiceFeature(
       [choice.input_ids for choice in packed],
       [choice.segment_ids for choice in packed],

@@ -36,10 +36,11 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   ValueError says that only some questions have a label, or none in a set to
   train or evaluate on.
   """
+  # Filled while rows are made; if the file is there, its index has them.
   counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": []}
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
-  counts, length = features.counts, data.settings.max_seq_length
+  features = data.open_or_make(folder, _make_rows(data, counts), counts)
+  counts = features.counts
+  length = data.settings.max_seq_length
   num_choices = counts["choices"]  # The most of any question.
   data.layout = feature_sets.Layout(
     (num_choices, length),
@@ -53,6 +54,9 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
     f"{counts['cut']:,} truncated to --max_seq_length={length}"
   )
+
+  # To predict, all labels may be missing, but not some: scores would be of an
+  # unknown part of the file.
   needs_labels = data.kind != "predict"
   if counts["unlabelled"] and (needs_labels or counts["labelled"]):
     total = len(features)
@@ -63,18 +67,25 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+  """Yields the rows of a set; `counts` is whole when all are made."""
+  # The file is read twice, because all rows have as many choices as the
+  # question with the most.
   length = data.settings.max_seq_length
   examples = data.select(data.read())
   most = max(len(example.choices) for example in examples)
   counts["choices"] = most
+
   features = multiple_choice.make_features(
     data.select(data.read()), data.make_tokenizer(), length
   )
   for index, feature in enumerate(features):
     counts["cut"] += feature.was_cut
     counts["labelled"] += feature.label is not None
-    if feature.label is None and len(counts["unlabelled"]) < 3:
-      counts["unlabelled"].append(feature.location)
+    places = counts["unlabelled"]
+    if feature.label is None and len(places) < messages.PLACES_SHOWN:
+      places.append(feature.location)
+
+    # The choices that a question lacks have no tokens, and the mask 0.
     count = len(feature.input_ids)
     missing = [[]] * (most - count)
     serialized = record_writer.encode_inputs(
@@ -113,19 +124,27 @@ def describe(
 ) -> str:
   """Describes choices in HTML, for report.html; reads examples one by one.
 
-  Takes probabilities, float [N, C], and the right choices, int [N].
+  Args:
+    examples: the questions.
+    shares: the probabilities of their choices, float [N, C].
+    labels: the right choices, int [N].
   """
-  chosen, sure = shares.argmax(-1), shares.max(-1)
+  chosen = shares.argmax(-1)
+  sure = shares.max(-1)
   count = shares.shape[-1]
   report = metrics.classification_report(labels, chosen, count)
   names = [f"choice {number}" for number in range(count)]
+
+  # The mistakes that the model was surest of, with their texts.
   worst = metrics.find_worst(sure * (chosen != labels))
   rows: dict[int, list[str | float]] = dict.fromkeys(worst.tolist(), [])
   for i, example in enumerate(examples):
     if i in rows:
-      right, wrong = (example.choices[c[i]] for c in (labels, chosen))
       text = f"{example.context} {example.question}"
+      right = example.choices[labels[i]]
+      wrong = example.choices[chosen[i]]
       rows[i] = [text, right, wrong, sure[i].item()]
+
   parts = [
     plots.number_table(score(shares, labels)),
     plots.confusions(report.confusion, names),
@@ -138,7 +157,13 @@ def describe(
 def write_predictions(
   path: str, examples: Iterable[multiple_choice.Example], shares: np.ndarray
 ) -> None:
-  """Writes the choice for each example, and probabilities [N, C], as TSV."""
+  """Writes the choice for each example, and the probabilities, as TSV.
+
+  Args:
+    path: the file.
+    examples: the questions.
+    shares: the probabilities of their choices, float [N, C].
+  """
   names = [f"probability_{number}" for number in range(shares.shape[-1])]
 
   def describe_rows():

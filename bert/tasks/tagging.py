@@ -37,12 +37,13 @@ class Source(NamedTuple):
   path: str
   token_column: int = 0
   tag_column: int = -1  # -1 is the last one.
-  scheme: str = "iob2"  # That of the tags, see `tagging_schemes`.
+  scheme: str = "iob2"  # The scheme of the tags, see `tagging_schemes`.
   is_tagged: bool = True  # False: there is no column of tags.
 
   @property
   def num_columns(self) -> int:
     """The least number of columns."""
+    # The last column, -1, is another one than that of the words.
     last = self.token_column + 1 if self.tag_column < 0 else self.tag_column
     return 1 + max(self.token_column, last if self.is_tagged else 0)
 
@@ -58,7 +59,7 @@ class Sentence(NamedTuple):
   tags: tuple[str, ...] | None  # As in the file; None if it has none.
   document: int  # From 0.
   path: str
-  line: int  # That of the first word.
+  line: int  # The line of the first word, from 1.
   text: str | None = None  # Where words were found in plain text.
   offsets: tuple[tuple[int, int], ...] = ()  # Start and end of each word.
 
@@ -94,8 +95,14 @@ def inspect_file(
 ) -> Source:
   """Finds out how a file of sentences is to be read.
 
-  The scheme "auto" is detected in the file; a file without the column of tags
-  is an error if it `needs_tags`.
+  Args:
+    path: the file.
+    token_column: of the words, from 0.
+    tag_column: of the tags, from 0; -1 is the last.
+    scheme: one of `tagging_schemes`, NO_SCHEME or "auto", which reads all of
+      the file to detect it.
+    needs_tags: whether a file without the column of tags is an error, which is
+      raised when its sentences are read.
   """
   if token_column == tag_column:
     raise ValueError(
@@ -103,13 +110,17 @@ def inspect_file(
       "be the tags"
     )
   source = Source(path, token_column, tag_column, scheme)
+
+  # A file to predict shows in its first row whether it has tags.
   if not needs_tags:
     untagged = source._replace(is_tagged=False)
     first = next((line for line in _read_lines(untagged) if line.cells), None)
     if first and len(first.cells) < source.num_columns:
       return untagged
-  is_known = scheme != "auto"
-  return source if is_known else source._replace(scheme=find_scheme(source))
+
+  if scheme == "auto":
+    return source._replace(scheme=find_scheme(source))
+  return source
 
 
 def note_comments(source: Source) -> None:
@@ -125,14 +136,16 @@ def note_comments(source: Source) -> None:
     )
 
 
-def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
+def read_sentences(
+  source: Source, scheme: str = tagging_schemes.NO_SCHEME
+) -> Iterator[Sentence]:
   """Yields the sentences of a file, with tags in a scheme or as in the file.
 
   A ValueError names the line that is wrong, or the file if it has no sentence.
   """
   for lines, document in _read_groups(source):
     sentence = _make_sentence(source, lines, document)
-    if scheme and sentence.tags:
+    if sentence.tags:
       tags = tagging_schemes.convert_tags(sentence.tags, scheme)
       sentence = sentence._replace(tags=tags)
     yield sentence
@@ -140,20 +153,27 @@ def read_sentences(source: Source, scheme: str = "") -> Iterator[Sentence]:
 
 def _read_groups(source: Source) -> Iterator[tuple[list[_Line], int]]:
   """Yields the lines of each sentence, with the number of its document."""
-  document, has_sentence, is_document_empty = 0, False, True
+  document = 0
+  has_sentence = False
+  is_document_empty = True
+
+  # Lines with words, and between these the blank lines and marks of documents.
   lines = (line for line in _read_lines(source) if not line.is_comment)
   for is_word, group in itertools.groupby(lines, lambda line: bool(line.cells)):
     if is_word:
       yield list(group), document
-      has_sentence, is_document_empty = True, False
+      has_sentence = True
+      is_document_empty = False
+    # A mark before the first sentence of a document ends nothing.
     elif any(line.is_document for line in group) and not is_document_empty:
-      # A mark before the first sentence of a document ends nothing.
-      document, is_document_empty = document + 1, True
+      document += 1
+      is_document_empty = True
   if not has_sentence:
     raise ValueError(f"{source.path}: holds no sentence")
 
 
 def _make_sentence(source, lines, document) -> Sentence:
+  """Makes a sentence of lines; a ValueError if a tag is not of the scheme."""
   words = tuple(line.cells[source.token_column] for line in lines)
   tags = None
   if source.is_tagged:
@@ -176,14 +196,17 @@ def _locate(source: Source, line: _Line) -> str:
 
 
 def _read_lines(source: Source) -> Iterator[_Line]:
-  """Yields the lines of a file; those of words have all columns."""
+  """Yields the lines of a file; every line with a word has all columns."""
   shape = _find_shape(source)
   for number, text in _read_text(source.path):
     cells = _split_columns(source, text)
+
+    # A word such as #win has the columns of all words; a comment has not.
     is_comment = text.startswith("#") and _shape(text, cells) != shape
     if is_comment or source.skips(text):
       yield _Line(number, text, [], is_comment=True)
       continue
+
     if cells:
       _check_cells(source, f"{source.path}:{number}", cells, shape[1])
     yield _Line(number, text, cells, is_comment=False)
@@ -205,18 +228,19 @@ def _find_shape(source: Source) -> tuple[bool, int]:
   """Returns the columns of the first row that cannot be a comment.
 
   They are whether tabs separate them, and their number. If all rows begin with
-  #, they are those of the first.
+  #, the first row decides.
   """
-  found = None
+  shape = None
   for _, text in _read_text(source.path):
     if cells := _split_columns(source, text):
       if not text.startswith("#"):
         return _shape(text, cells)
-      found = found or _shape(text, cells)
-  return found or (False, 0)
+      shape = shape or _shape(text, cells)
+  return shape or (False, 0)
 
 
 def _shape(text: str, cells: list[str]) -> tuple[bool, int]:
+  """Returns whether tabs separate the columns of a line, and their number."""
   return "\t" in text, len(cells)
 
 
@@ -230,12 +254,14 @@ def _split_columns(source: Source, text: str) -> list[str]:
 
 
 def _check_cells(source, location, cells, width) -> None:
+  """Raises a ValueError if a line lacks columns or its word."""
   count = len(cells)
   if count < source.num_columns:
     raise ValueError(
       f"{location}: expected at least {source.num_columns} columns (see "
       f"--token_column and --tag_column), found {count}"
     )
+  # The last column is the tag's only if all rows have as many.
   if source.is_tagged and source.tag_column < 0 and count != width:
     raise ValueError(
       f"{location}: expected {width} columns as in the lines before, found"
@@ -251,6 +277,7 @@ def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
   for line in _read_lines(source):
     separator = "\t" if "\t" in line.text else " "
     if line.cells or line.is_document:
+      # CoNLL-2003 has -DOCSTART- with the tag O.
       tag = next(tags) if line.cells else "O"
       yield f"{line.text}{separator}{tag}"
     else:
@@ -263,23 +290,30 @@ def find_scheme(source: Source) -> str:
   A ValueError names the line of a tag that is in no scheme when others are. A
   note says that tags with an O, as entities have, are of no scheme.
   """
+  # Where each tag occurs first.
+  places: dict[str, str] = {}
   # IOB1 if all tags follow it, and not IOB2 as well: a stray I- within IOB2
   # does not make a file IOB1.
-  places, possible = {}, {"iob1", "iob2"}
-  none = tagging_schemes.NO_SCHEME
-  source = source._replace(scheme=none)
+  possible = {"iob1", "iob2"}
+  no_scheme = tagging_schemes.NO_SCHEME
+  source = source._replace(scheme=no_scheme)
   for lines, document in _read_groups(source):
     tags = _make_sentence(source, lines, document).tags or ()
     for line, tag in zip(lines, tags, strict=True):
       places.setdefault(tag, _locate(source, line))
     possible = {
-      s for s in possible if tagging_schemes.convert_tags(tags, s) == tags
+      scheme
+      for scheme in possible
+      if tagging_schemes.convert_tags(tags, scheme) == tags
     }
   scheme = tagging_schemes.detect(places, possible == {"iob1"})
-  others = [tag for tag in places if tag != "O"]
-  if scheme == none and len(others) < len(places):
+
+  # Parts of speech have no O. Entities without B- and I- are learned, too, but
+  # two that follow each other become one.
+  named = [tag for tag in places if tag != "O"]
+  if scheme == no_scheme and len(named) < len(places):
     progress.note(
-      f"note: {places[others[0]]}: there is a tag O, but {others[0][:40]!r} "
+      f"note: {places[named[0]]}: there is a tag O, but {named[0][:40]!r} "
       "marks no entity: tags are learned and scored word by word; entities are "
       "written B-PER and I-PER (--tag_scheme=none leaves this note out)"
     )
@@ -292,10 +326,12 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
   A ValueError if the tags are all O; or without a scheme all the same, or if
   most of many occur only once.
   """
-  tags, path = collections.Counter(), ""
+  tags = collections.Counter()
+  path = ""
   for sentence in sentences:
     tags.update(sentence.tags)
     path = sentence.path
+
   has_scheme = scheme != tagging_schemes.NO_SCHEME
   if set(tags) == {"O"} or (len(tags) < 2 and not has_scheme):
     raise ValueError(
@@ -304,6 +340,8 @@ def find_labels(sentences: Iterable[Sentence], scheme: str) -> list[str]:
     )
   if has_scheme:
     return tagging_schemes.labels_of(tags, scheme)
+
+  # Tags that occur only once are rather words: it is the wrong column.
   rare = [tag for tag, count in tags.items() if count == 1]
   # In a file of a sentence and its tags a line, a tag has spaces.
   are_many = len(tags) > _FEW_LABELS or any(" " in tag for tag in rare)
@@ -343,6 +381,7 @@ def make_features(
 
   Args:
     sentences: with tags in the scheme of the labels, or without.
+    tokenizer: makes the ids of the tokens of a word.
     labels: in the order of their numbers. A tag that is not among them, or that
       is unknown, gets the number after the last.
     max_seq_length: the most tokens of a feature, [CLS] and [SEP] included.
@@ -358,12 +397,15 @@ def make_features(
     ids = tokenizer.encode(word) or tokenizer.convert_tokens_to_ids(["[UNK]"])
     return ids[:room]
 
+  # A text is what may be context: the sentences of a document, or one alone.
   texts = ([sentence] for sentence in sentences)
   if document_context:
     groups = itertools.groupby(sentences, lambda sentence: sentence.document)
     texts = (list(group) for _, group in groups)
-  index = 0
+
+  index = 0  # Of the first sentence of the text, in the file.
   for text in texts:
+    # All words of the text, one after the other, and where sentences end.
     words = [encode(word) for sentence in text for word in sentence.words]
     ends = list(itertools.accumulate(len(s.words) for s in text))
     bounds = zip([0, *ends], ends, strict=False)
@@ -372,6 +414,7 @@ def make_features(
       for sentence in text
       for tag in (sentence.tags or [None] * len(sentence.words))
     ]
+
     lengths = list(map(len, words))
     for number, window in packing.fit_windows(lengths, bounds, room):
       row = _make_row(words, label_ids, window)
@@ -386,7 +429,11 @@ def make_features(
 
 
 def _make_row(words, label_ids, window) -> Iterator[tuple[int, int, int]]:
-  """Yields the id of each token of a window, its label and its mask."""
+  """Yields the id of each token of a window, its label and its mask.
+
+  Words before `window.first` and from `window.last` on are context alone:
+  another window labels them.
+  """
   for place in range(window.start, window.end):
     is_labelled = window.own_start <= place < window.own_end
     first, *rest = words[place]
@@ -399,6 +446,9 @@ def split_words(
 ) -> Iterator[tuple[int, int]]:
   """Yields the start and the end of each word of a text.
 
+  Chinese characters are words of their own, and punctuation at the ends of a
+  word is; with `by_character` every character is.
+
   >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split_words(text)]
   ['The', 'U.S', '.', ',', '中', '文', '!']
   """
@@ -407,18 +457,27 @@ def split_words(
     return by_character or _is_ideograph(text[index])
 
   for match in re.finditer(r"\S+", text):
+    # Runs of characters that are words of their own, or that are not.
     for are_lone, group in itertools.groupby(range(*match.span()), is_lone):
       places = list(group)
-      first, last = places[0], places[-1] + 1
-      # Punctuation is split from both ends of a word.
-      while first < last and (are_lone or _is_punctuation(text[first])):
-        first += 1
-      while last > first and _is_punctuation(text[last - 1]):
-        last -= 1
-      yield from ((i, i + 1) for i in places if i < first)
-      if first < last:
-        yield first, last
-      yield from ((i, i + 1) for i in places if i >= last)
+      run_start = places[0]
+      run_end = places[-1] + 1
+
+      # The word is what is left when lone characters or punctuation are split
+      # off in front, and punctuation behind; it may be nothing.
+      start = run_start
+      end = run_end
+      while start < end and (are_lone or _is_punctuation(text[start])):
+        start += 1
+      while end > start and _is_punctuation(text[end - 1]):
+        end -= 1
+
+      for i in range(run_start, start):
+        yield i, i + 1
+      if start < end:
+        yield start, end
+      for i in range(end, run_end):
+        yield i, i + 1
 
 
 @functools.cache

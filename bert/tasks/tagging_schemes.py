@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import re
 from typing import NamedTuple
 
-# The prefixes of each scheme, besides O: the first word of an entity, one in
-# its middle, the last one, and the only one. In BILOU and BMEWO the last or the
-# only one has another letter.
+# The prefixes of each scheme, besides O: of the first word of an entity, of a
+# word in its middle, of the last word, and of an only word. IOB1 and IOB2 have
+# two: IOB2 begins every entity with B, IOB1 only one that follows another of
+# its type.
 SCHEMES = {
   "iob1": "BI",
   "iob2": "BI",
@@ -41,7 +42,8 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
    Entity(type='LOC', start=4, end=5)]
   """
   entities: list[Entity] = []
-  last_prefix, last_type = "O", ""
+  last_prefix = "O"
+  last_type = ""
   for index, tag in enumerate(tags):
     prefix, _, type = tag.partition("-")
     is_new = prefix in _STARTS or last_prefix in _ENDS
@@ -50,7 +52,8 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
         entities.append(Entity(type, index, index + 1))
       else:
         entities[-1] = entities[-1]._replace(end=index + 1)
-    last_prefix, last_type = prefix, type
+    last_prefix = prefix
+    last_type = type
   return entities
 
 
@@ -63,7 +66,7 @@ def convert_tags(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
   if scheme == NO_SCHEME:
     return tuple(tags)
   converted = ["O"] * len(tags)
-  last = Entity("", -1, -1)
+  last = Entity("", -1, -1)  # Touches none.
   for entity in find_entities(tags):
     suffix = f"-{entity.type}" if entity.type else ""
     prefixes = _prefixes(scheme, entity, last)
@@ -73,6 +76,7 @@ def convert_tags(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
 
 
 def _prefixes(scheme: str, entity: Entity, last: Entity) -> str:
+  """Returns a letter for each word of an entity; `last` is the one before."""
   length = entity.end - entity.start
   if scheme == "iob1":
     touches = last.end == entity.start and last.type == entity.type
@@ -109,11 +113,12 @@ def describe(scheme: str) -> str:
 def detect(tags: Mapping[str, str], is_iob1: bool) -> str:
   """Returns the scheme of tags; NO_SCHEME if not one is a prefix and a type.
 
-  `is_iob1` says whether their order is that of IOB1 and not of IOB2. If only
-  some are of a scheme, a ValueError gives the location of one that is not.
+  `tags` has the location of each. `is_iob1` says whether their order is of IOB1
+  and not of IOB2. If only some are of a scheme, a ValueError gives the location
+  of one that is not.
   """
-  known = rf"O|[{_PREFIXES}](-.*)?"
-  wrong = [tag for tag in tags if not re.fullmatch(known, tag)]
+  any_scheme = rf"O|[{_PREFIXES}](-.*)?"
+  wrong = [tag for tag in tags if not re.fullmatch(any_scheme, tag)]
   if wrong and not any(re.match(f"[{_PREFIXES}]-", tag) for tag in tags):
     return NO_SCHEME
   if wrong:
@@ -122,11 +127,12 @@ def detect(tags: Mapping[str, str], is_iob1: bool) -> str:
       f" expected O, or one of {', '.join(f'{p}-' for p in _PREFIXES)} and a "
       "type (--tag_scheme=none takes all tags as they are)"
     )
+
   # The first that has most of the prefixes: E or S alone are of IOBES.
   prefixes = {tag[0] for tag in tags}
-  fitting = [scheme for scheme in SCHEMES if scheme != "iob1"]
-  found = max(fitting, key=lambda scheme: len(prefixes & {*SCHEMES[scheme]}))
-  return "iob1" if is_iob1 and found == "iob2" else found
+  candidates = [scheme for scheme in SCHEMES if scheme != "iob1"]
+  best = max(candidates, key=lambda scheme: len(prefixes & {*SCHEMES[scheme]}))
+  return "iob1" if is_iob1 and best == "iob2" else best
 
 
 def label_scheme(scheme: str) -> str:

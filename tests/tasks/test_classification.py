@@ -125,6 +125,15 @@ def test_faulty_files(write, content, message):
   assert str(error.value) == f"t.jsonl{message}"
 
 
+def test_a_query_id_is_a_string_or_a_number(write):
+  path = write("t.jsonl", '{"t": "a", "q": 7}\n{"t": "b", "q": ["x"]}')
+  examples = classification.read_examples(Table(path, "t", group="q"))
+  assert next(examples).group == "7"
+  with pytest.raises(ValueError) as error:
+    next(examples)
+  assert str(error.value) == f"t.jsonl:2: 'q' {STRING_OR_NUMBER} a list"
+
+
 ROWS = "text,label\na,x\nb,\nc,\nd,y\ne, \nf,\n"
 
 
