@@ -36,6 +36,11 @@ def create_model(
 
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns vectors, float32 [B, H].
+
+  Args:
+    config: of the encoder, read from bert_config.json.
+    data: the sets and labels of the run.
+    dtype: a Keras policy, "float32" or "mixed_bfloat16".
   """
   # Without pairs, a text is its own partner: its two vectors differ by dropout
   # alone (Gao et al., "SimCSE", 2021).

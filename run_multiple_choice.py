@@ -62,6 +62,11 @@ def create_model(
   It takes input_ids, input_mask and segment_ids, int32 [B*C, S], and a seed for
   its dropout, int32 [2] or None; it returns the choices' scores, float32
   [B*C, 1].
+
+  Args:
+    config: of the encoder, read from bert_config.json.
+    data: not read here.
+    dtype: a Keras policy, "float32" or "mixed_bfloat16".
   """
   return heads.ClassifierModel(config, 1, dtype)
 
@@ -98,6 +103,7 @@ def predict(logits, features) -> dict[str, tf.Tensor]:
 
 def loss(logits, features):
   """Sums the losses over a batch; see `training_plan.Loss`."""
+  # The number of the right choice among those of its question.
   labels = features["label_ids"][:, 0]
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   weight = tf.cast(tf.size(labels), tf.float32)

@@ -33,6 +33,11 @@ def create_model(
 
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns a `heads.SpanOutput`.
+
+  Args:
+    config: of the encoder, read from bert_config.json.
+    data: not read here.
+    dtype: a Keras policy, "float32" or "mixed_bfloat16".
   """
   return heads.SpanModel(config, dtype)
 

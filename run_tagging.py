@@ -55,7 +55,13 @@ class TaggingSettings(shared_flags.DataSettings):
         next(tagging.read_sentences(source))
 
   def inspect_file(self, kind: str, path: str, scheme: str) -> tagging.Source:
-    """Finds out how a file is to be read, with the columns of the flags."""
+    """Finds out how a file is to be read, with the columns of the flags.
+
+    Args:
+      kind: "train", "eval" or "predict", which may lack tags.
+      path: the file.
+      scheme: of the tags; "auto" reads the file to detect it.
+    """
     return tagging.inspect_file(
       path,
       self.token_column,
@@ -86,6 +92,11 @@ def create_model(
 
   It takes input_ids, input_mask and segment_ids, int32 [B, S], and a seed for
   its dropout, int32 [2] or None; it returns logits, float32 [B, S, L].
+
+  Args:
+    config: of the encoder, read from bert_config.json.
+    data: of which the labels are read.
+    dtype: a Keras policy, "float32" or "mixed_bfloat16".
   """
   return heads.TaggerModel(config, len(data.labels), dtype)
 
@@ -261,6 +272,8 @@ def write_predictions(run: fine_tuning.Run) -> None:
   if run.is_chief:
     outputs = tagging_data.read_outputs(examples, results)
     tagging_data.write_predictions(run.folder, examples, outputs.labels)
+
+    # A file to predict may have tags, too.
     if examples.tagged_file.is_tagged:
       scores = tagging_data.score(examples, outputs)
       write_scores(run, examples, outputs, scores)

@@ -128,6 +128,7 @@ def score(
     correlation = metrics.matthews_correlation(targets, predictions)
     values["matthews_correlation"] = correlation
 
+  # The mean over all examples; `original_loss` is another one.
   losses = problem.losses(answers.logits, targets)
   values["loss"] = float(losses.mean())
   is_collapsed = metrics.is_collapsed(targets, predictions)

@@ -67,10 +67,11 @@ class _Glue(NamedTuple):
       for in_file, label in self.labels.items()
       if in_file != label
     )
+    texts = list(self.texts)
     table = _table(
       "train.tsv",
-      text=self.texts[0],
-      text_pair=self.texts[1] if len(self.texts) > 1 else None,
+      text=texts[0],
+      text_pair=texts[1] if len(texts) > 1 else None,
       label=self.label,
       id=self.id,
       header=self.header,

@@ -47,6 +47,7 @@ def read_questions(path: str) -> Iterator[Question]:
   names of its columns. A ValueError names the place of what is missing, empty
   or of another form.
   """
+  # JSON Lines in a file that is called .json is told by its first line.
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json") and not _holds_json_lines(path):
     yield from _read_json(path)

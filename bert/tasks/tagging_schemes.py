@@ -65,6 +65,7 @@ def convert_tags(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
   """
   if scheme == NO_SCHEME:
     return tuple(tags)
+
   converted = ["O"] * len(tags)
   last = Entity("", -1, -1)  # Touches none.
   for entity in find_entities(tags):
