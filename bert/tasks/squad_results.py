@@ -231,8 +231,11 @@ def write_predictions(
 
   for path in paths:
     print(f"wrote {path}")
-  if not answers:
-    return None
+  return _write_scores(folder, answers, kinds, threshold) if answers else None
+
+
+def _write_scores(folder, answers, kinds, threshold) -> SquadScores:
+  """Scores all answers, and writes predict_metrics.json."""
   totals = squad_metrics.score(answers, threshold)
   metrics.write_metrics(folder, "predict", totals)
   warn_if_collapsed(answers, threshold)
