@@ -241,7 +241,7 @@ def describe(
   problem = answers.problem
   goodness, surprise = problem.judge(answers, targets)
 
-  # Of the texts only those of the worst mistakes are kept.
+  # Only the texts of the worst mistakes are kept.
   worst = metrics.find_worst(surprise).tolist()
   lengths = np.zeros(len(targets), np.int64)
   texts = {}

@@ -56,8 +56,8 @@ class Cloze(NamedTuple):
   """A line and the tokens to be guessed in it."""
 
   line: text_inputs.InputLine
-  ids: list[int]  # Of all its tokens.
-  positions: list[int]  # Of the tokens to be guessed, in `ids`.
+  ids: list[int]  # All its tokens.
+  positions: list[int]  # Where in `ids` the tokens to be guessed are.
 
 
 @dataclasses.dataclass
@@ -131,7 +131,7 @@ class MaskedWords:
 
   def _mask(self, ids, position) -> text_inputs.Row:
     """Makes the input that masks one token of a text."""
-    # Of a text that is too long, as much is kept as fits around the token, or
+    # A text that is too long keeps as much as fits around the token, or
     # before it where the model does not see further tokens.
     room = self.max_seq_length - 2  # For [CLS] and [SEP].
     before = room // 2 if self.is_bidirectional else room - 1

@@ -47,7 +47,7 @@ def read_questions(path: str) -> Iterator[Question]:
   names of its columns. A ValueError names the place of what is missing, empty
   or of another form.
   """
-  # JSON Lines in a file that is called .json is told by its first line.
+  # A file called .json may hold JSON Lines; its first line shows it.
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   if name.endswith(".json") and not _holds_json_lines(path):
     yield from _read_json(path)
@@ -182,7 +182,7 @@ def _filled_text(values: Mapping[str, Any], key: str, location: str) -> str:
 def _answers(values, location) -> tuple[Answer, ...] | None:
   """Reads answers as SQuAD has them, or as two lists under their names.
 
-  None if they are not known; () if there is none.
+  None if they are not known; () if the question has no answer.
   """
   # SQuAD 2.0 marks questions without an answer. They have `plausible_answers`,
   # which are wrong, beside an empty list of answers.

@@ -138,7 +138,7 @@ class SpanSearch:
     """
     candidates = []
     for index, window in enumerate(windows):
-      # Of the best logits of the window, those of the context.
+      # The best logits of the window that are at tokens of the context.
       shift = window.start - offset
       positions = range(offset, offset + window.length)
       starts = self._best_positions(start_logits[index], positions)

@@ -403,7 +403,7 @@ def make_features(
     groups = itertools.groupby(sentences, lambda sentence: sentence.document)
     texts = (list(group) for _, group in groups)
 
-  index = 0  # Of the first sentence of the text, in the file.
+  index = 0  # The number of the text's first sentence in the file.
   for text in texts:
     # All words of the text, one after the other, and where sentences end.
     words = [encode(word) for sentence in text for word in sentence.words]

@@ -76,7 +76,7 @@ def split(
   """
   has_documents = any(sentence.document for sentence in data.read())
 
-  # Of each entity type, or tag, both parts get about their share. Sentences of
+  # Both parts get about their share of each entity type, or tag. Sentences of
   # one document, or of the same words, stay in one part.
   def describe(sentence):
     names = {tag.partition("-")[2] or tag for tag in sentence.tags}
