@@ -546,7 +546,7 @@ def validate_case_matches_checkpoint(
     kind = "lower-cased" if is_lower else "cased"
     raise ValueError(
       f"--init_checkpoint={init_checkpoint}: {match[1]} was trained on {kind} "
-      f"text; pass --do_lower_case={is_lower}"
+      f"text; pass --do_lower_case={str(is_lower).lower()}"
     )
 
 

@@ -460,7 +460,7 @@ WRONG_FLAGS = [
   ({"num_train_epochs": 1e300}, "--num_train_epochs=1e+300: 1e+300 is not "),
   (
     {"do_lower_case": False} | {"init_checkpoint": "uncased_L-12_H-768_A-12"},
-    "was trained on lower-cased text; pass --do_lower_case=True",
+    "was trained on lower-cased text; pass --do_lower_case=true",
   ),
   (
     {"labels": "neg,pos", "predict_file": "dev.tsv", "do_predict": True}

@@ -53,7 +53,7 @@ def test_an_export_makes_the_vectors_of_its_folder(
   # It has a masked-LM head too, but its folder says what it is for.
   path = export(encoder, format, format=format)
   printed = capsys.readouterr()
-  line = "--pooling=mean --normalize=True --max_seq_length=12, as "
+  line = "--pooling=mean --normalize=true --max_seq_length=12, as "
   line += "sentence-transformers' files in "
   assert f"{line}{encoder} say\n" in printed.err
   assert "max_seq_length 12  layer -1  pooling mean  normalize\n" in printed.out

@@ -271,6 +271,6 @@ def test_casing_fits_the_released_checkpoint(folder, lower, fits):
     if fits:
       check(lower, folder + rest)
     else:
-      message = f"pass --do_lower_case={not lower}$"
+      message = f"pass --do_lower_case={str(not lower).lower()}$"
       with pytest.raises(ValueError, match=message):
         check(lower, folder + rest)

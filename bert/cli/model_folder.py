@@ -119,10 +119,11 @@ def _with_casing(settings: _Settings) -> _Settings:
     do_lower_case, source = casing
     if "do_lower_case" in settings.given:
       raise ValueError(
-        f"--do_lower_case={not do_lower_case}: {source} says {do_lower_case}: "
-        "leave out the flag"
+        f"--do_lower_case={str(not do_lower_case).lower()}: {source} says "
+        f"{str(do_lower_case).lower()}: leave out the flag"
       )
-    progress.note(f"--do_lower_case={do_lower_case}, as {source} says")
+    shown = str(do_lower_case).lower()
+    progress.note(f"--do_lower_case={shown}, as {source} says")
     changed = {"do_lower_case": do_lower_case}
     settings = dataclasses.replace(settings, **changed)
 

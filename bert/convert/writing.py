@@ -29,7 +29,7 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
     lines = writers[output_format](temporary, model)
     lines.append(
       f"{model.vocabulary_name}: {len(model.vocabulary)} tokens, "
-      f"do_lower_case={model.do_lower_case}"
+      f"do_lower_case={str(model.do_lower_case).lower()}"
     )
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)

@@ -168,10 +168,10 @@ def test_the_casing_is_what_the_files_say(folder, capsys, name, flag):
   (folder / name).write_text('{"do_lower_case": false}')
   assert read(**{flag: folder}).do_lower_case is False
   said = capsys.readouterr().err
-  assert said == f"--do_lower_case=False, as {folder / name} says\n"
+  assert said == f"--do_lower_case=false, as {folder / name} says\n"
   assert read(**{flag: folder}, do_lower_case=False).do_lower_case is False
   assert not capsys.readouterr().err
-  with pytest.raises(ValueError, match=f"{name} says False: leave out the"):
+  with pytest.raises(ValueError, match=f"{name} says false: leave out the"):
     read(**{flag: folder}, do_lower_case=True)
 
 
@@ -212,7 +212,7 @@ def test_a_vocabulary_may_show_its_casing(folder, token, is_lower, capsys):
   (folder / "tokenizer_config.json").write_text('{"model_max_length": 16}')
   (folder / "vocab.txt").write_text(f"[UNK]\n{token}\n")
   assert read(model=folder).do_lower_case is (is_lower is not False)
-  said = f"--do_lower_case=False, as a guess by the tokens of {folder}/vocab.tx"
+  said = f"--do_lower_case=false, as a guess by the tokens of {folder}/vocab.tx"
   assert (said in capsys.readouterr().err) == (is_lower is False)
   for given in (True, False):  # What the user states is no guess.
     assert read(model=folder, do_lower_case=given).do_lower_case is given

@@ -60,7 +60,7 @@ def test_keras_hub_computes_what_we_do(tmp_path):
   folder = str(tmp_path / "there")
   assert writing.write("keras_hub", folder, any_model.read(tmp_path)) == [
     "model.weights.h5: 41 variables, for BertTextClassifier",
-    "vocab.txt: 30 tokens, do_lower_case=True",
+    "vocab.txt: 30 tokens, do_lower_case=true",
   ]
   theirs = keras_hub.models.BertTextClassifier.from_preset(folder)
   inputs = any_model.make_inputs()

@@ -135,7 +135,7 @@ def test_converts_a_saved_model(source, tmp_path, capsys):
     f"  wrote {output}:",
     "    bert_model.ckpt: 44 variables of the model",
     "    bert_config.json",
-    "    vocab.txt: 30 tokens, do_lower_case=True",
+    "    vocab.txt: 30 tokens, do_lower_case=true",
     f"  next: python fill_mask.py --model={output} '--text=This is a [MASK].'",
   ]
   card = (output / "README.md").read_text()

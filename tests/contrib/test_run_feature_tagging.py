@@ -51,7 +51,7 @@ def test_features_of_a_frozen_model_are_tagged(tmp_path, capsys):
   path.write_text(json.dumps(older))
   del flags["document_context"]  # As in the training.
   run(tmp_path, data_dir=tmp_path, do_eval=True, **flags)
-  assert "--document_context=True" in capsys.readouterr().err
+  assert "--document_context=true" in capsys.readouterr().err
   assert read_metrics(tmp_path / "out" / "eval_metrics.json") == metrics
   assert json.loads(path.read_text()) == settings
   vocab_file = str(tmp_path / "vocab.txt")

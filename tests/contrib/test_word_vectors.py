@@ -106,7 +106,7 @@ def test_a_training_starts_with_the_vectors(config, tmp_path):
     program_flags.command("run_classifier", **flags, train_batch_size=8)
   )
   path = tmp_path / "start/tokenizer_config.json"
-  assert f"--do_lower_case=False, as {path} says" in result.stderr
+  assert f"--do_lower_case=false, as {path} says" in result.stderr
   # All else is as the training would have drawn it, its head included.
   ours, theirs = (
     dict(checkpoints.read(str(tmp_path / f"{name}/model.ckpt-1")))

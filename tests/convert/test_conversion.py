@@ -185,7 +185,7 @@ def test_says_what_is_where_and_strips(capsys, slots):
     "    google_only.safetensors, which a conversion back reads: 92 slots, "
     "global_step; BertForPreTraining has no place for that",
     "    config.json: hidden_act is gelu_pytorch_tanh",
-    "    vocab.txt: 12 tokens, do_lower_case=True",
+    "    vocab.txt: 12 tokens, do_lower_case=true",
     "  next: python fill_mask.py --model=whole '--text=This is a [MASK].'",
   ]
   convert(input="here", output="stripped", strip=True, output_format="google")

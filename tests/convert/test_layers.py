@@ -82,7 +82,7 @@ def test_layers_are_taken_with_their_casing_and_vocabulary(tmp_path):
   result = train(tmp_path, tmp_path / "start")
   assert result.returncode == 0, result.stderr
   path = tmp_path / "start/tokenizer_config.json"
-  assert f"--do_lower_case=False, as {path} says\n" in result.stderr
+  assert f"--do_lower_case=false, as {path} says\n" in result.stderr
   recorded = json.loads((tmp_path / "out/settings.json").read_text())
   assert recorded["do_lower_case"] is False
   result = train(tmp_path, tmp_path / "start", do_lower_case=True)
