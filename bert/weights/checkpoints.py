@@ -1,8 +1,11 @@
 """Reads and writes checkpoints in Google's TF1 format, under Google's names.
 
-A checkpoint is a prefix (`out/model.ckpt-1000`) with an index file and data
-files behind it. `variables` is, here and in the training loop, a dict from a
-name in the checkpoint to the variable that holds its value.
+A checkpoint is a prefix (`out/model.ckpt-1000`) to which the names of an index
+file and of data files are appended. `variables` is, here and in the training
+loop, a dict from a name in the checkpoint to the variable that holds its value.
+
+The file has four parts: finding a checkpoint in a folder, opening and reading
+one, assigning its values to a model, and writing.
 """
 
 from collections.abc import (
@@ -39,11 +42,12 @@ _READ_ERRORS = (
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
-# The files that an interrupted `save` leaves.
-_LEFT = re.compile(
+# The files that an interrupted `save` leaves behind.
+_LEFT_BEHIND = re.compile(
   r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
 )
-_reported: set[str] = set()  # Prefixes that are known to be damaged.
+# Damaged prefixes that the user was told of: several calls meet the same one.
+_reported: set[str] = set()
 
 
 def read_config(path: str) -> modeling.EncoderConfig:
@@ -60,13 +64,18 @@ class DamagedCheckpointError(ValueError):
 
 
 @contextlib.contextmanager
-def naming_damage(place: str, *others: type[Exception]) -> Iterator[None]:
-  """Turns errors of readers, and `others`, into DamagedCheckpointErrors."""
+def naming_damage(place: str, *errors: type[Exception]) -> Iterator[None]:
+  """Turns errors of readers, and `errors`, into DamagedCheckpointErrors.
+
+  The files of JSON that belong to a checkpoint are read under it, too.
+  """
   try:
     yield
   except DamagedCheckpointError:
+    # An inner one names the place more closely.
     raise
-  except (*_READ_ERRORS, *others) as error:
+  except (*_READ_ERRORS, *errors) as error:
+    # The message of an error must fit into one line.
     reason = " ".join(plain_message(error).split())
     raise DamagedCheckpointError(f"{place}: {reason:.500}") from error
 
@@ -74,10 +83,12 @@ def naming_damage(place: str, *others: type[Exception]) -> Iterator[None]:
 def find_checkpoint(path: str) -> str:
   """Finds the checkpoint that a path means; a ValueError without one.
 
-  A path is a prefix, one of its files, an unpacked release, or the output of a
-  training, whose newest checkpoint that is not damaged counts: it is read whole
-  if there are older ones to fall back to.
+  A path is a prefix, one of its files, an unpacked release, or the output
+  folder of a training. In an output folder, the newest checkpoint that is not
+  damaged counts: to know, this reads all its variables if there are older
+  checkpoints to fall back to.
   """
+  # The path is a prefix, or one of the files of a checkpoint.
   prefix = re.sub(r"\.(index|meta|data-\d{5}-of-\d{5})$", "", path.rstrip("/"))
   if _exists(prefix):
     return prefix
@@ -87,19 +98,25 @@ def find_checkpoint(path: str) -> str:
     raise ValueError(
       f"{path}: no checkpoint there (no {path}.index, no folder)"
     )
+
+  # The path is the output folder of a training.
   if newest := latest_checkpoint(path):
-    # The only one is not read: there is nothing to fall back to.
+    # A single checkpoint is not read: there is nothing to fall back to.
     is_choice = len(saved_steps(path)) > 1
     step = _use_newest(path, _read_all if is_choice else lambda prefix: None)
     return newest if step is None else checkpoint_prefix(path, step)
-  found = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
-  found += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
-  # What an interrupted `save` left was never a checkpoint.
-  found = [name for name in found if not name.endswith(_TEMPORARY + _INDEX)]
-  if len(found) == 1:
-    return found[0].removesuffix(".index")
-  if found:
-    raise ValueError(f"{path}: several checkpoints, name one: {sorted(found)}")
+
+  # The path is a release, whose zip may have been unpacked into a folder of its
+  # own. The files that an interrupted `save` left were never a checkpoint.
+  indices = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
+  indices += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
+  indices = [name for name in indices if not name.endswith(_TEMPORARY + _INDEX)]
+  if len(indices) == 1:
+    return indices[0].removesuffix(".index")
+  if indices:
+    raise ValueError(
+      f"{path}: several checkpoints, name one: {sorted(indices)}"
+    )
   entries = sorted(tf.io.gfile.listdir(path))[:10]
   raise ValueError(f"{path}: no checkpoint there; the folder holds {entries}")
 
@@ -113,8 +130,8 @@ def _exists(prefix: str) -> bool:
 
 def saved_steps(folder: str) -> list[int]:
   """Lists the steps of the whole checkpoints in an output folder, ascending."""
-  found = map(_SAVED.fullmatch, list_folder(folder))
-  return sorted(int(match[1]) for match in found if match)
+  matches = map(_SAVED.fullmatch, list_folder(folder))
+  return sorted(int(match[1]) for match in matches if match)
 
 
 def list_folder(folder: str) -> list[str]:
@@ -129,9 +146,11 @@ def checkpoint_prefix(folder: str, step: int) -> str:
 
 def latest_checkpoint(folder: str) -> str | None:
   """Returns the newest checkpoint of an output folder, or None."""
-  # A run killed before it rewrote the `checkpoint` file has a newer one.
+  # The names of the files count more than the `checkpoint` file, which a run
+  # that was killed may not have rewritten after it saved.
   if steps := saved_steps(folder):
     return checkpoint_prefix(folder, steps[-1])
+
   # `tf.train.latest_checkpoint` would log an error where that file names one
   # that a kill left without an index.
   state = tf.train.get_checkpoint_state(folder)
@@ -147,7 +166,12 @@ def saved_prefix(folder: str, step: int) -> str | None:
 
 
 def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
-  """Uses the newest checkpoint that is not damaged; returns its step."""
+  """Uses the newest checkpoint that is not damaged; returns its step.
+
+  Damaged is a checkpoint at which `use` raises a DamagedCheckpointError; if all
+  are, the error of the oldest one goes to the caller. None means that the
+  folder holds no checkpoint with a step in its name.
+  """
   steps = saved_steps(folder)
   _check_indices(folder, steps)
   for number, step in reversed(list(enumerate(steps))):
@@ -161,11 +185,11 @@ def _use_newest(folder: str, use: Callable[[str], None]) -> int | None:
   return None
 
 
-def _read_all(prefix: str, but: Container[str] = ()) -> None:
-  """Reads, and so verifies, all variables but some."""
+def _read_all(prefix: str, skipped: Container[str] = ()) -> None:
+  """Reads all variables but the skipped ones, which proves their checksums."""
   weights = open_weights(prefix)
   for name in sorted(weights.shapes):
-    if name not in but:
+    if name not in skipped:
       weights.read(name)
 
 
@@ -178,11 +202,14 @@ def _check_indices(folder: str, steps: list[int]) -> None:
   names = set(list_folder(folder))
   last = steps[-1] if steps else -1
   for match in map(_SAVED_DATA.fullmatch, sorted(names)):
+    # Only a training that lost its newest state is worth a message.
     if not match or int(match[1]) <= last:
       continue
     name = match[0].removesuffix(_DATA)
     if name + _TEMPORARY + _INDEX in names:
       continue
+
+    # Its index was lost: begin with the checkpoint before it, if there is one.
     fault = f"{tf.io.gfile.join(folder, name)}{_INDEX} is missing"
     if not steps:
       raise DamagedCheckpointError(
@@ -207,7 +234,11 @@ def model_variables(model: keras.Model) -> dict[str, tf.Variable]:
 
 
 class Weights(NamedTuple):
-  """The variables of a checkpoint by Google's names, read one at a time."""
+  """The variables of a checkpoint by Google's names, read one at a time.
+
+  `read` returns another library's variables as Google stores them: renamed and,
+  where that library stores them otherwise, transposed or joined.
+  """
 
   source: str  # Where they are: a prefix, or another library's folder.
   shapes: Mapping[str, tuple[int, ...]]
@@ -235,7 +266,7 @@ def open_weights(prefix: str) -> Weights:
 
 
 def _read_value(reader, prefix: str, name: str) -> np.ndarray:
-  # TypeError: an unknown dtype.
+  # TensorFlow's reader raises a TypeError at an unknown dtype.
   with naming_damage(f"{prefix}: {name} is damaged", TypeError):
     try:
       return reader.get_tensor(name)
@@ -252,17 +283,20 @@ def read_step(prefix: str) -> int:
   weights = open_weights(prefix)
   if "global_step" not in weights.shapes:
     return 0
+
   value = np.asarray(weights.read("global_step"))
   if value.shape or value.dtype.kind not in "iu":
-    found = f"shape {value.shape} and dtype {value.dtype}"
-    raise ValueError(f"{prefix}: global_step has {found}; expected an integer")
+    raise ValueError(
+      f"{prefix}: global_step has shape {value.shape} and dtype {value.dtype}; "
+      "expected an integer"
+    )
   return int(value)
 
 
 def has_slots(folder: str, step: int) -> bool:
-  """Returns whether training can go on from a checkpoint, which has Adam's.
+  """Returns whether a checkpoint has Adam's slots, which training goes on from.
 
-  That of one of several tasks has the weights alone.
+  A checkpoint that holds one of several tasks has the weights alone.
   """
   names = open_weights(checkpoint_prefix(folder, step)).shapes
   return any(name.endswith("/adam_m") for name in names)
@@ -279,8 +313,17 @@ def load(
   prefix: str,
   variables: Mapping[str, tf.Variable],
   optional: Callable[[str], bool] = lambda name: False,
-) -> fitting.Loaded:
-  """Assigns a checkpoint's values to variables; see `assign`."""
+) -> fitting.Differences:
+  """Assigns a checkpoint's values to variables, all of them or none.
+
+  Args:
+    prefix: as `find_checkpoint` returns it.
+    variables: see `assign`.
+    optional: see `assign`.
+
+  Returns:
+    The names that only one of the two has.
+  """
   return assign(open_weights(prefix), variables, optional)
 
 
@@ -288,24 +331,40 @@ def assign(
   weights: Weights,
   variables: Mapping[str, tf.Variable],
   optional: Callable[[str], bool] = lambda name: False,
-) -> fitting.Loaded:
+) -> fitting.Differences:
   """Assigns values to variables, all of them or none.
 
   The state of training that a checkpoint carries (Adam's slots, global_step) is
-  skipped where `variables` does not ask for it. float16 is widened. A
-  ValueError says which variable is missing (-) or not used (+), unless its name
-  is `optional`, which shapes differ, or that the checkpoint is damaged.
+  skipped where `variables` does not ask for it. float16 is widened.
+
+  Args:
+    weights: as they were opened. They are released after this.
+    variables: to be assigned, by their names in the checkpoint.
+    optional: returns whether a name may be missing in one of the two.
+
+  Returns:
+    The names that only one of the two has, without the state of a training.
+
+  Raises:
+    ValueError: if a variable is missing (-) or not used (+) that is not
+      optional, or if shapes or types differ. No variable was changed then.
+    DamagedCheckpointError: if a value cannot be read or is NaN.
   """
   source = weights.source
   shapes = {name: tuple(np.shape(v)) for name, v in variables.items()}
-  found = fitting.compare(source, weights.shapes, shapes, optional)
+  differences = fitting.compare(source, weights.shapes, shapes, optional)
+
   # Everything is read, and its checksum proved, before anything is assigned.
+  # A reader that holds all variables in memory may then forget them.
   shared = sorted(set(variables) & set(weights.shapes))
   values = {name: weights.read(name) for name in shared}
   weights.release()
+
+  # numpy calls bfloat16 a type of kind V. A weight takes no integers: the
+  # numbers of a quantized model mean nothing without their scale.
   for name, value in values.items():
     kinds = "fV" if variables[name].dtype.is_floating else "biufV"
-    if (dtype := np.asarray(value).dtype).kind not in kinds:  # V: bfloat16.
+    if (dtype := np.asarray(value).dtype).kind not in kinds:
       raise ValueError(
         f"{source}: {name} holds {dtype}; expected floating-point numbers"
       )
@@ -314,10 +373,11 @@ def assign(
         f"{source}: {name} holds NaN: its training diverged, or the file is "
         "damaged: take an earlier checkpoint"
       )
+
   for name, value in values.items():
     variables[name].assign(tf.cast(value, variables[name].dtype))
   unread = [n for n in weights.unread if not fitting.is_foreign_state(n)]
-  return fitting.Loaded(found.missing, found.unused + unread)
+  return fitting.Differences(differences.missing, differences.unused + unread)
 
 
 def check_masked_lm(weights: Weights, names: Iterable[str]) -> None:
@@ -340,18 +400,27 @@ def is_above_layers(name: str) -> bool:
 def restore(
   folder: str, variables: Mapping[str, tf.Variable], reads_all: bool = False
 ) -> int | None:
-  """Loads the newest whole checkpoint of an output folder; returns its step.
+  """Loads the newest whole checkpoint of an output folder.
 
   A damaged one, or one that lost its index, is reported in a line on standard
-  error, and the one before it is tried; a ValueError says that all are damaged,
-  or that the newest is of another model. One without a step in its name
-  (`model.ckpt`) counts if it is the only one. `reads_all` also verifies
-  variables that the model does not use.
+  error, and the one before it is tried. A checkpoint without a step in its name
+  (`model.ckpt`) counts if it is the only one.
+
+  Args:
+    folder: the --output_dir of a training.
+    variables: to be assigned, by their names in the checkpoint.
+    reads_all: whether damage also counts in variables that the model lacks.
+
+  Returns:
+    The step of the checkpoint, None if there is no checkpoint.
+
+  Raises:
+    ValueError: if all are damaged, or the newest belongs to another model.
   """
 
   def use(prefix, optional=lambda name: False):
     if reads_all:
-      _read_all(prefix, but=variables)  # Loading reads these.
+      _read_all(prefix, skipped=variables)  # `load` reads these.
     try:
       load(prefix, variables, optional)
     except DamagedCheckpointError:
@@ -373,7 +442,14 @@ def restore(
 def save(
   folder: str, step: int, variables: Mapping[str, tf.Variable], keep: int
 ) -> str:
-  """Writes `folder/model.ckpt-<step>` of a training; see `write`."""
+  """Writes `folder/model.ckpt-<step>` of a training; returns its prefix.
+
+  Args:
+    folder: the --output_dir.
+    step: the number of updates made.
+    variables: of the model and its optimizer, with `global_step`.
+    keep: see `write`.
+  """
   values = {name: v.read_value() for name, v in variables.items()}
   return write(folder, values, step, keep)
 
@@ -387,16 +463,26 @@ def write(
   """Writes a checkpoint whole or not at all; returns its prefix.
 
   The index gets its final name last: without it, a checkpoint does not exist.
-  Then the `checkpoint` file is rewritten, and all but the newest `keep` are
-  deleted, if that is not 0. Later steps are not among them: a run saves an
-  earlier step only after it has found the later ones damaged. Without a step,
-  `bert_model.ckpt` is written, as in a release. A ValueError says that it
-  cannot be written; older ones are untouched.
+  Then the `checkpoint` file is rewritten, and old checkpoints are deleted.
+
+  Args:
+    folder: an existing one.
+    values: by name, in the types that are to be stored.
+    step: the number of updates made. None writes `bert_model.ckpt`, as in a
+      release.
+    keep: the number of newest checkpoints to keep; 0 keeps all. Checkpoints of
+      later steps are neither counted nor deleted: a run saves an earlier step
+      only after it has found the later ones damaged.
+
+  Raises:
+    ValueError: if it cannot be written; older checkpoints are untouched then.
   """
   prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
   if step is not None:
     prefix = checkpoint_prefix(folder, step)
-  steps, kept = [], []
+
+  steps = []
+  kept = []
   try:
     _write_files(prefix, values)
     if step is not None:
@@ -404,10 +490,14 @@ def write(
       kept = steps[-keep:] if keep else steps
       _write_state(folder, kept)
   except (tf.errors.OpError, OSError) as error:
-    with contextlib.suppress(tf.errors.OpError):  # No file can be removed.
+    # A half-written file is of no use, and on a full disk it is in the way. A
+    # folder that allows no removal either must not hide the first error.
+    with contextlib.suppress(tf.errors.OpError):
       remove_temporary_files(folder)
     reason = plain_message(error)
     raise ValueError(f"{prefix}: cannot be written: {reason}") from error
+
+  # The new checkpoint is complete: only now may old ones go.
   for old in set(steps) - set(kept):
     delete(folder, old)
   return prefix
@@ -424,13 +514,17 @@ def _write_files(
   prefix: str, values: Mapping[str, np.ndarray | tf.Tensor]
 ) -> None:
   """Writes the data and the index, each under its name when it is whole."""
-  temporary, names = prefix + _TEMPORARY, sorted(values)
+  # The operation takes any names. TensorFlow's own savers do not write Google's
+  # names of Keras variables, and v1's fails with mirrored variables.
+  temporary = prefix + _TEMPORARY
+  names = sorted(values)
   tf.raw_ops.SaveV2(
     prefix=temporary,
     tensor_names=names,
     shape_and_slices=[""] * len(names),
     tensors=[values[name] for name in names],
   )
+
   for suffix in (_DATA, _INDEX):
     atomic.publish(temporary + suffix, prefix + suffix)
 
@@ -438,24 +532,25 @@ def _write_files(
 def remove_temporary_files(folder: str) -> None:
   """Deletes what an interrupted `save` left behind."""
   names = list_folder(folder)
-  # The data file is removed first, as its name sorts before: the temporary
-  # index marks the checkpoint as never completed.
-  for name in sorted(names):
+  # An index is removed last, so that a kill in between leaves no data alone:
+  # the temporary index marks the checkpoint as never completed.
+  for name in sorted(names, key=lambda name: (name.endswith(_INDEX), name)):
     path = tf.io.gfile.join(folder, name)
     # Data without an index: killed between two renames, or two deletions.
-    orphan = _SAVED_DATA.fullmatch(name) and (
+    is_orphan = _SAVED_DATA.fullmatch(name) and (
       name.removesuffix(_DATA) + _INDEX not in names
     )
-    is_left = _LEFT.fullmatch(name) or orphan
-    if is_left and not tf.io.gfile.isdir(path):
+    is_left_behind = _LEFT_BEHIND.fullmatch(name) or is_orphan
+    if is_left_behind and not tf.io.gfile.isdir(path):
       tf.io.gfile.remove(path)
 
 
 def delete(folder: str, step: int) -> None:
   """Deletes the checkpoint of a step."""
-  # The index first: an interrupted deletion leaves no checkpoint.
   prefix = f"model.ckpt-{step}."
   names = [name for name in list_folder(folder) if name.startswith(prefix)]
+
+  # The index first: an interrupted deletion leaves no checkpoint.
   for name in sorted(names, key=lambda name: not name.endswith(".index")):
     tf.io.gfile.remove(tf.io.gfile.join(folder, name))
 

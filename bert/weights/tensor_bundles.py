@@ -21,7 +21,9 @@ from bert.data import files, record_writer
 
 _FOOTER = 48  # Bytes: two handles, zeros, the magic number.
 _MAGIC = bytes.fromhex("57fb808b247547db")
-_LONGEST_KEY = 4096  # Bytes; keys share beginnings, so they cost a file little.
+# Bytes. A key repeats the beginning of the one before it for three bytes, so a
+# small file could otherwise demand keys without end.
+_LONGEST_KEY = 4096
 _Entry = tensor_bundle_pb2.BundleEntryProto
 
 
@@ -34,7 +36,10 @@ class TensorBundle:
   def __init__(self, prefix: str):
     with files.open_bytes(f"{prefix}.index") as file:
       rows = _read_rows(file.read())
-    key, value = next(rows, (b"?", b""))
+
+    # The first row is the header; its key is empty, so it sorts before all
+    # names. Without rows, a key that is not empty ends in the error below.
+    header_key, value = next(rows, (b"?", b""))
     try:
       header = tensor_bundle_pb2.BundleHeaderProto.FromString(value)
       # Keys of parts begin with a zero and are no text.
@@ -46,8 +51,12 @@ class TensorBundle:
         _check_entry(name, entry)
     except (message.DecodeError, TypeError) as error:  # No such dtype.
       raise ValueError(f"the index is damaged: {error}") from None
-    _require(not key and not header.endianness, "the index has a wrong header")
-    self._prefix, self._num_shards = prefix, header.num_shards
+    # Numbers of a big-endian machine (endianness 1) would need their bytes
+    # swapped.
+    is_header = not header_key and not header.endianness
+    _require(is_header, "the index has a wrong header")
+    self._prefix = prefix
+    self._num_shards = header.num_shards
 
   def get_variable_to_shape_map(self) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each variable."""
@@ -58,26 +67,38 @@ class TensorBundle:
     entry = self._entries[name]
     if not entry.slices:
       return self._read(entry)[()]  # A scalar, if it is one.
-    # Keys of parts begin with the variable's and are sorted as their places,
-    # which differ on one axis: TensorFlow's partitioners cut no other.
+
+    # The variable was stored in parts, as a partitioned one. Their keys begin
+    # with its name and sort as the parts follow each other.
     begin = f"\0{name.encode().decode('latin-1')}\0\1"
-    found = [e for key, e in self._entries.items() if key.startswith(begin)]
-    parts, shape = [self._read(part) for part in found], _shape(entry)
-    cut = (a for a, size in enumerate(shape) if parts[0].shape[a] != size)
-    axis = next(cut, 0)
+    parts = [
+      self._read(part)
+      for key, part in self._entries.items()
+      if key.startswith(begin)
+    ]
+
+    # TensorFlow's partitioners cut a variable along a single axis.
+    shape = _shape(entry)
+    cut_axes = (a for a, size in enumerate(shape) if parts[0].shape[a] != size)
+    axis = next(cut_axes, 0)
     value = np.concatenate(parts, axis)
+
+    # The entry of the whole says how many parts there are and where each one
+    # begins: all must be there, one behind the other.
     starts = {part.extent[axis].start for part in entry.slices}
     lengths = [part.shape[axis] for part in parts]
-    _require(
-      (value.shape, value.dtype, len(parts))
-      == (shape, _dtype(entry).as_numpy_dtype, len(entry.slices))
-      and starts == set(itertools.accumulate(lengths[:-1], initial=0)),
-      f"its parts do not make up the shape {shape!r:.80}",
+    fits = (
+      value.shape == shape
+      and value.dtype == _dtype(entry).as_numpy_dtype
+      and len(parts) == len(entry.slices)
+      and starts == set(itertools.accumulate(lengths[:-1], initial=0))
     )
+    _require(fits, f"its parts do not make up the shape {shape!r:.80}")
     return value
 
   def _read(self, entry: _Entry) -> np.ndarray:
-    """Reads a variable that is in one piece, or a part."""
+    """Reads a variable that is in one piece, or a part of one."""
+    # A file that is too short must not read as fewer bytes.
     shards = f"{entry.shard_id:05d}-of-{self._num_shards:05d}"
     with files.open_bytes(f"{self._prefix}.data-{shards}") as file:
       file.seek(0, os.SEEK_END)
@@ -85,14 +106,19 @@ class TensorBundle:
       _require(is_there, "the data is cut short")
       file.seek(entry.offset)
       content = file.read(entry.size)
-    shape, dtype = _shape(entry), _dtype(entry)
+
+    shape = _shape(entry)
+    dtype = _dtype(entry)
     if dtype != tf.string:
       _check_sum(content, entry.crc32c)
       return np.frombuffer(content, dtype.as_numpy_dtype).reshape(shape)
+
+    # Text: the length of each string, a checksum of the lengths (4 bytes), then
+    # the strings one behind the other.
     lengths, begin = _read_numbers(content, 0, math.prod(shape))
-    # A checksum of the lengths follows, then the strings.
-    ends = [*itertools.accumulate(lengths, initial=begin + 4)]
+    ends = list(itertools.accumulate(lengths, initial=begin + 4))
     _require(ends[-1] == len(content), "its strings are damaged")
+
     # Lengths enter the checksum as integers of 32 bits.
     summed = np.array(lengths, "<u4").tobytes() + content[begin:]
     _check_sum(summed, entry.crc32c)
@@ -101,6 +127,7 @@ class TensorBundle:
 
 
 def _require(condition: bool, fault: str) -> None:
+  """Raises a ValueError with `fault` unless the condition holds."""
   if not condition:
     raise ValueError(fault)
 
@@ -115,10 +142,16 @@ def _dtype(entry: _Entry) -> tf.DType:
 
 def _check_entry(name: str, entry: _Entry) -> None:
   """Checks that name, shape, dtype and size of a variable fit each other."""
-  shape, dtype = _shape(entry), _dtype(entry)
-  # Not one of the quantized, or those of 8 bits and less that came later.
+  shape = _shape(entry)
+  dtype = _dtype(entry)
+
+  # TensorFlow added types of 8 bits and fewer after uint64; neither these nor
+  # the quantized types occur in a BERT, and numpy lacks them.
   fits = entry.dtype <= tf.uint64.as_datatype_enum and not dtype.is_quantized
-  fits = fits and min(*shape, entry.offset, entry.size, 0) == 0
+  numbers = [*shape, entry.offset, entry.size]
+  fits = fits and all(number >= 0 for number in numbers)
+
+  # The size of texts and of a variable in parts does not follow from the shape.
   if fits and dtype != tf.string and not entry.slices:
     fits = entry.size == math.prod(shape) * dtype.size
   _require(
@@ -130,25 +163,36 @@ def _check_entry(name: str, entry: _Entry) -> None:
 
 def _read_rows(table: bytes) -> Iterator[tuple[bytes, bytes]]:
   """Yields the keys and values of a table, in the order of the keys."""
-  footer, last = len(table) - _FOOTER, None
+  footer = len(table) - _FOOTER
   _require(footer >= 0 and table.endswith(_MAGIC), "the index is cut short")
-  # The first two numbers tell where a block is that is not used.
-  handle = _read_numbers(table, footer, 4)[0][2:]
-  for _, value in _read_block(table, *handle):
-    for key, row in _read_block(table, *_read_numbers(value, 0, 2)[0]):
-      _require(last is None or last < key, "the index is out of order")
-      last = key
+
+  # The footer holds the place (offset and size) of a block that is not used
+  # here, then the place of the block that lists the blocks of rows.
+  (_, _, offset, size), _ = _read_numbers(table, footer, 4)
+  last_key = None
+  for _, value in _read_block(table, offset, size):
+    (offset, size), _ = _read_numbers(value, 0, 2)
+    for key, row in _read_block(table, offset, size):
+      is_next = last_key is None or last_key < key
+      _require(is_next, "the index is out of order")
+      last_key = key
       yield key, row
 
 
 def _read_numbers(data, position, count) -> tuple[list[int], int]:
-  """Returns numbers, 7 bits a byte, and the position after them."""
+  """Returns numbers, 7 bits a byte, and the position after them.
+
+  These are the varints of protocol buffers: the lowest bits come first, and the
+  highest bit of a byte says that another byte follows.
+  """
   numbers = []
   for _ in range(count):
     value = 0
+    # Ten bytes hold a number of 64 bits.
     for shift in range(0, 70, 7):
       _require(position < len(data), "a number is cut short")
-      byte, position = data[position], position + 1
+      byte = data[position]
+      position += 1
       value |= (byte & 127) << shift
       if byte < 128:
         break
@@ -157,21 +201,32 @@ def _read_numbers(data, position, count) -> tuple[list[int], int]:
 
 
 def _read_block(table, offset, size) -> Iterator[tuple[bytes, bytes]]:
-  """Yields keys and values; a key is what it shares with the last, and more."""
+  """Yields the keys and values of a block.
+
+  A key is stored as the number of bytes that it shares with the key before it,
+  and the rest of its bytes.
+  """
+  # A byte for the kind of compression and a checksum follow a block.
   block = table[offset : offset + size + 1]
   checksum = table[offset + size + 1 : offset + size + 5]
   _check_sum(block, int.from_bytes(checksum, "little"))
   _require(block[-1] == 0, "the index is compressed, unlike any of TensorFlow")
-  # Places to begin from follow, and how many these are: not needed here.
+
+  # A block ends with the positions at which a search may begin, and their
+  # number; who reads it from the start needs neither.
   end = size - 4 - 4 * int.from_bytes(block[-5:-1], "little")
-  key, position = b"", 0
+  key = b""
+  position = 0
   while position < end:
     (shared, rest, length), position = _read_numbers(block, position, 3)
-    middle, stop = position + rest, position + rest + length
+    middle = position + rest
+    stop = middle + length
     fits = shared <= len(key) and shared + rest <= _LONGEST_KEY and stop <= end
     _require(fits, "an entry of the index is damaged")
-    key, position = key[:shared] + block[position:middle], stop
+
+    key = key[:shared] + block[position:middle]
     yield key, block[middle:stop]
+    position = stop
 
 
 def _check_sum(content: bytes, expected: int) -> None:

@@ -108,7 +108,7 @@ def values(path):
 
 
 def load(path, model, optional=lambda name: False):
-  """Loads weights into a model; returns `checkpoints.Loaded`."""
+  """Loads weights into a model; returns `fitting.Differences`."""
   weights = model_folder.open_model(str(path)).weights
   return checkpoints.assign(
     weights, checkpoints.model_variables(model), optional
