@@ -46,7 +46,7 @@ _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
 _LEFT_BEHIND = re.compile(
   r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
 )
-# Damaged prefixes that the user was told of: several calls meet the same one.
+# Damaged prefixes that were reported: several calls meet the same one.
 _reported: set[str] = set()
 
 
@@ -294,7 +294,7 @@ def read_step(prefix: str) -> int:
 
 
 def has_slots(folder: str, step: int) -> bool:
-  """Returns whether a checkpoint has Adam's slots, which training goes on from.
+  """Returns whether a checkpoint has Adam's slots, with which it resumes.
 
   A checkpoint that holds one of several tasks has the weights alone.
   """
