@@ -346,7 +346,7 @@ def compare(workload: Workload, has_peer: bool) -> tuple[str, bool]:
     f"{len(plain['input_ids']):,}; {different:,} differ"
   )
   if has_peer:
-    text += f"\n{compare_with_peer(workload, features.examples, ours)}"
+    text += f"\n{compare_with_peer(workload, features.example_of_row, ours)}"
   return text, bool(different)
 
 

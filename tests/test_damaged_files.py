@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert.inputs import training_input
-from bert.training import model_selection, same_run
+from bert.training import model_selection, workers
 from bert.weights import checkpoints
 import program_flags
 import tiny
@@ -140,7 +140,7 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
     calls.append(count)
     return count, len(calls) > 2
 
-  monkeypatch.setattr(same_run, "agree", agree)
+  monkeypatch.setattr(workers, "agree", agree)
   step, _ = tiny_training.run(tmp_path, 6, iterations_per_loop=1)
   assert step == 4
   assert tiny_training.saved(tmp_path, 4)["global_step"] == 4

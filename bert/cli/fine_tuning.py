@@ -35,7 +35,7 @@ from bert.cli import (
 )
 from bert.data import files
 from bert.inputs import batch_order, feature_sets
-from bert.training import same_run, training_plan
+from bert.training import same_run, training_plan, workers
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
@@ -483,7 +483,7 @@ def open_run(
     yield run
 
     # An error in the program's work is raised by `yield`: no summary then.
-    same_run.wait_for_all(strategy)
+    workers.wait_for_all(strategy)
     if run.is_chief:
       run.write_report(start, data.problem.replace("_", " "), run.score)
       run_report.summarize(
@@ -496,7 +496,7 @@ def _compare_workers(strategy, settings, data, config, record) -> None:
 
   Each has read its own command line and its own copies of the files.
   """
-  same_run.compare_workers(
+  workers.compare_workers(
     strategy,
     {
       **settings.flags_of_workers(),

@@ -25,7 +25,14 @@ import tensorflow as tf
 from bert import modeling, optimization
 from bert.cli import output_folder, pretraining, program, training_run
 from bert.tasks import pretraining_data
-from bert.training import loop, loss_watch, reporting, same_run, training_plan
+from bert.training import (
+  loop,
+  loss_watch,
+  reporting,
+  same_run,
+  training_plan,
+  workers,
+)
 from bert.weights import checkpoints
 
 # The updates of pre-training depend on these. A resumed run must have the same
@@ -185,7 +192,7 @@ def open_run(
 ) -> Iterator[Run]:
   """Compares the workers, claims the output folder, and sums up at the end."""
   start = time.monotonic()
-  same_run.compare_workers(
+  workers.compare_workers(
     strategy,
     {
       **settings.flags_of_workers(),
@@ -201,7 +208,7 @@ def open_run(
       run.first_scores = run.scores.get(run.step, {})
       run.write_report(start, "pre-training")
       print_summary(run, start)
-    same_run.wait_for_all(strategy)
+    workers.wait_for_all(strategy)
 
 
 def print_summary(run: Run, start: float) -> None:

@@ -17,8 +17,8 @@ from bert.training import (
   loop,
   model_selection,
   prediction,
-  same_run,
   training_plan,
+  workers,
 )
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
@@ -201,11 +201,11 @@ def train(
   # have ended their training, and before any of them continues.
   best = None
   if history:
-    same_run.wait_for_all(strategy)
+    workers.wait_for_all(strategy)
     variables, _ = loop.name_variables(tasks)
     best = model_selection.restore_best(folder, variables, mends=is_chief)
     # Another worker may still read the checkpoint of damaged best weights.
-    same_run.wait_for_all(strategy)
+    workers.wait_for_all(strategy)
 
   # By default a complete training keeps one checkpoint: each is three times the
   # size of the weights.

@@ -41,6 +41,10 @@ class PackedIds(NamedTuple):
   segment_ids: list[int]  # 0 up to the first [SEP], then 1.
 
 
+# The features that every encoder takes; each has one integer per token.
+INPUT_NAMES = PackedIds._fields
+
+
 def pack(
   ids_a: Sequence[int],
   ids_b: Sequence[int] | None = None,

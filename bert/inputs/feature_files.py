@@ -37,7 +37,8 @@ class FeatureFile:
     self.key = str(index["key"])
     self.is_new = is_new  # Whether this process made it.
     self.lengths: np.ndarray = index["lengths"]  # int32 [N], tokens of rows.
-    self.examples: np.ndarray = index["examples"]  # int32 [N], see `Row`.
+    # int32 [N], the index of the example that each row is of; see `Row`.
+    self.example_of_row: np.ndarray = index["examples"]
     # Numbers and texts that were counted while the file was made.
     self.counts: dict[str, Any] = json.loads(str(index["facts"]))
     # A file with more features of these rows, and int64 [N], the place there of
@@ -72,8 +73,11 @@ class FeatureFile:
     return [row + more for row, more in zip(rows, added, strict=True)]
 
   def add_features(self, others: "FeatureFile") -> None:
-    """Adds the features of a file whose `examples` are numbers of rows here."""
-    _, places = np.unique(others.examples, return_index=True)
+    """Adds the features of a file made of this one's rows.
+
+    There the number of an "example" is the number of a row here.
+    """
+    _, places = np.unique(others.example_of_row, return_index=True)
     self._others = others, places
 
   def find_fault(self) -> str | None:

@@ -195,7 +195,7 @@ class FeatureSet:
     return training_input.TrainingInput(
       rows=functools.partial(features.training_rows, batch_size, seed),
       parse=parse,
-      describe_row=lambda row: self.describe(int(features.examples[row])),
+      describe_row=lambda row: self.describe(int(features.example_of_row[row])),
       find_fault=features.find_fault,
       identity=features.key,
     )

@@ -18,7 +18,7 @@ from bert import modeling
 from bert.data import files, packing, record_writer, remote
 from bert.inputs import training_input
 
-INPUT_NAMES = packing.PackedIds._fields
+INPUT_NAMES = packing.INPUT_NAMES
 Spec = Mapping[str, tf.io.FixedLenFeature]
 _NO_LENGTH = "no length of a record, or this is no TFRecord file"
 _READ_ERRORS = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)

@@ -30,10 +30,9 @@ class InputLine(NamedTuple):
 
 
 # An input of the model: lists of integers by the name of the feature. The lists
-# of `_PER_TOKEN` are as long as the input, all other lists equally long for all
-# inputs.
+# of `packing.INPUT_NAMES` are as long as the input; any other list has the same
+# length in all inputs.
 Row = dict[str, list[int]]
-_PER_TOKEN = packing.PackedIds._fields
 
 
 class RowMaker:
@@ -156,7 +155,8 @@ class _Batches:
     self.order = make_order(np.array([len(row["input_ids"]) for row in rows]))
     self.element_spec = {
       name: tf.TensorSpec(
-        [None, self._width if name in _PER_TOKEN else len(values)], tf.int32
+        [None, self._width if name in packing.INPUT_NAMES else len(values)],
+        tf.int32,
       )
       for name, values in rows[0].items()
     }
@@ -176,7 +176,7 @@ def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
   for name in rows[0]:
     lists = [row[name] for row in rows]
     size = max(map(len, lists))
-    if width and name in _PER_TOKEN:
+    if width and name in packing.INPUT_NAMES:
       size = width
     batch[name] = np.zeros([len(rows), size], np.int32)
     for padded, values in zip(batch[name], lists, strict=True):

@@ -219,7 +219,7 @@ def _pad(rows, length: int) -> dict[str, np.ndarray]:
   padded = {}
   for name in rows[0]._fields:
     values = [getattr(row, name) for row in rows]
-    is_of_tokens = name in packing.PackedIds._fields
+    is_of_tokens = name in packing.INPUT_NAMES
     width = length if is_of_tokens else max(map(len, values))
     padded[name] = np.zeros([len(rows), width], np.int32)
     for index, row_values in enumerate(values):

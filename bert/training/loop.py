@@ -23,6 +23,7 @@ from bert.training import (
   reporting,
   same_run,
   training_plan,
+  workers,
 )
 from bert.training import step as training_step
 from bert.weights import checkpoints
@@ -139,7 +140,7 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
 
       # All workers make the same number of updates, and stop together.
       is_last = bool(caught) or evaluation.should_stop
-      count, is_stopped = same_run.agree(strategy, count, is_last)
+      count, is_stopped = workers.agree(strategy, count, is_last)
       if is_stopped:
         break
 
@@ -156,7 +157,7 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
   if step != saved_step:
     _save(strategy, plan, step, saved)
   # Also after the last step: the signal handler has already announced the exit.
-  _, is_interrupted = same_run.agree(strategy, 0, bool(caught))
+  _, is_interrupted = workers.agree(strategy, 0, bool(caught))
   reporter.close(step, not is_interrupted)
   if not is_interrupted:
     return step, None
@@ -334,7 +335,7 @@ def _resume(strategy, tasks, plan, saved):
 
 def _check_workers(strategy, tasks, plan, saved, step):
   """Refuses workers that would not train the same; programs compare flags."""
-  if not same_run.are_several(strategy):
+  if not workers.are_several(strategy):
     return
 
   facts: dict[str, object] = {"step in --output_dir": step}
@@ -353,7 +354,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
 
   facts["weights"] = f"of checksum {same_run.digest_of_values(saved)}"
   facts["number of steps"] = plan.num_train_steps
-  same_run.compare_workers(strategy, facts)
+  workers.compare_workers(strategy, facts)
 
 
 def _save(strategy, plan, step, saved):
@@ -461,7 +462,7 @@ class _Evaluation:
       return
 
     was_evaluated = reporting.was_evaluated(self._plan.output_dir, step)
-    needs_scores = self._history or same_run.are_several(self._strategy)
+    needs_scores = self._history or workers.are_several(self._strategy)
     if was_evaluated and not needs_scores:
       return
 

@@ -411,36 +411,6 @@ def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
     ) from None
 
 
-def are_several(strategy: tf.distribute.Strategy) -> bool:
-  """Returns whether this process is one of several workers."""
-  return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-
-
-def agree(
-  strategy: tf.distribute.Strategy, count: int, is_stopping: bool
-) -> tuple[int, bool]:
-  """Makes all workers run the same number of steps, and stop together.
-
-  Args:
-    strategy: says whether there are several workers.
-    count: the number of steps that this worker proposes.
-    is_stopping: whether this worker wants to stop.
-
-  Returns:
-    The mean of the workers' counts, and whether any of them wants to stop.
-  """
-  if not are_several(strategy):
-    return count, is_stopping
-  values = strategy.run(lambda: tf.constant([float(count), float(is_stopping)]))
-  total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
-  return int(total_count) // strategy.num_replicas_in_sync, stops > 0
-
-
-def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-  """Waits for all workers: one that exits early looks lost to the others."""
-  agree(strategy, 0, False)
-
-
 def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
   """Returns a checksum of the values of variables, for comparison."""
   checksum = 0
@@ -475,25 +445,3 @@ def _deciding(model) -> dict[str, tf.Variable]:
     for name, variable in checkpoints.model_variables(model).items()
     if has_pooler or "/pooler/" not in name
   }
-
-
-def compare_workers(
-  strategy: tf.distribute.Strategy, settings: Mapping[str, object]
-) -> None:
-  """Raises a ValueError if the workers have different settings."""
-  if not are_several(strategy):
-    return
-
-  # Workers exchange a checksum of each setting.
-  digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
-  own = strategy.run(lambda: tf.constant([digests], tf.int64))
-  gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
-  differing = np.flatnonzero((gathered != gathered[0]).any(0))
-
-  if len(differing):
-    names = list(settings)
-    listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
-    raise ValueError(
-      f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
-      "start all with the same command and files"
-    )

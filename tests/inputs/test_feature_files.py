@@ -39,7 +39,7 @@ def test_a_file_holds_rows_and_counts_and_is_kept_for_its_key(tmp_path):
   features = open_file(tmp_path)
   assert len(features) == 5
   assert features.lengths.tolist() == LENGTHS
-  assert features.examples.tolist() == [0, 0, 1, 1, 2]
+  assert features.example_of_row.tolist() == [0, 0, 1, 1, 2]
   assert features.counts == {"made": True}
   rows = [row.serialized for row in make_rows({})]
   assert features.read([3, 0]) == [rows[3], rows[0]]

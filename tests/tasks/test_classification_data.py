@@ -316,7 +316,7 @@ def test_examples_and_windows_are_counted(
   counts = dict(zip(names, counts, strict=True))
   assert features.counts == {**counts, "empty": 0, "left_out": 0}
   assert features.lengths.tolist() == lengths
-  assert features.examples.tolist() == examples
+  assert features.example_of_row.tolist() == examples
 
 
 def test_empty_texts_and_rows_that_are_left_out_are_said(tmp_path, capsys):

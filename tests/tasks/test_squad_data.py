@@ -53,7 +53,7 @@ def make_rows(kind, path, settings, num_processes=1):
     kind, path, settings, num_processes=num_processes
   ).features
   rows = features.read(range(len(features)))
-  return list(zip(rows, features.examples, strict=True)), features.counts
+  return list(zip(rows, features.example_of_row, strict=True)), features.counts
 
 
 def write_questions(path, *questions):

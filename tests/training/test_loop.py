@@ -96,9 +96,9 @@ def test_an_evaluation_that_a_kill_prevented_is_in_the_curves(
 
 def test_workers_compare_what_they_train_on(tmp_path, monkeypatch):
   compared = []
-  monkeypatch.setattr(loop.same_run, "are_several", lambda _: True)
+  monkeypatch.setattr(loop.workers, "are_several", lambda _: True)
   monkeypatch.setattr(
-    loop.same_run, "compare_workers", lambda _, facts: compared.append(facts)
+    loop.workers, "compare_workers", lambda _, facts: compared.append(facts)
   )
   assert tiny_training.run(tmp_path, 2) == (2, None)
   [facts] = compared
