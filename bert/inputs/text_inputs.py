@@ -153,13 +153,12 @@ class _Batches:
     self._rows = rows
     self._width = width
     self.order = make_order(np.array([len(row["input_ids"]) for row in rows]))
-    self.element_spec = {
-      name: tf.TensorSpec(
-        [None, self._width if name in packing.INPUT_NAMES else len(values)],
-        tf.int32,
-      )
-      for name, values in rows[0].items()
-    }
+
+    # The width None says that it differs from batch to batch.
+    self.element_spec = {}
+    for name, values in rows[0].items():
+      size = self._width if name in packing.INPUT_NAMES else len(values)
+      self.element_spec[name] = tf.TensorSpec([None, size], tf.int32)
 
   def __iter__(self) -> Iterator[dict[str, tf.Tensor]]:
     for indices in self.order:

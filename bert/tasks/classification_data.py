@@ -348,7 +348,7 @@ def pool_outputs(
   Returns:
     Logits, float32 [N, L], and the targets of the N examples, in their order.
   """
-  example_of_row = data.features.examples
+  example_of_row = data.features.example_of_row
   logits = classification_results.pool_windows(
     results["logits"], example_of_row, window_pooling
   )
