@@ -36,18 +36,21 @@ class HeadModel(keras.Model):
   bert: modeling.BertModel
 
   def __init_subclass__(cls):
+    # So that Keras finds the class when it loads a `.keras` file.
     keras.saving.register_keras_serializable("bert")(cls)
 
   def build(self, input_shape=None):
     """Makes nothing: the variables exist as soon as the model is made."""
 
   def get_config(self):
+    # What the constructor of most heads takes; `from_config` is the reverse.
     config = self.bert.get_config()["config"]
     return {"config": config, "dtype": self.bert.dtype_policy.name}
 
   @property
   def uses_pooler(self) -> bool:
     """Whether the output depends on BERT's pooler."""
+    # An output per token needs no vector of the text, and `pool` makes another.
     return not (self.scores_tokens or self.pooling)
 
   @classmethod
@@ -64,6 +67,7 @@ class HeadModel(keras.Model):
       num_labels: L; 0 for a task without labels.
       settings: the content of the training's settings.json.
     """
+    # Exports compute in float32, whatever the training did.
     return cls(config, "float32")
 
   def named_outputs(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -72,6 +76,7 @@ class HeadModel(keras.Model):
 
   @classmethod
   def from_config(cls, config):
+    # The fields of a config say by `encoder_type` which encoder it is of.
     fields = encoder_table.make_config(config["config"])
     return cls(**config | {"config": fields})
 
@@ -120,12 +125,16 @@ class MaskedLmHead(compiled.Layer):
 
   def __init__(self, config: modeling.EncoderConfig, **kwargs):
     super().__init__(config, **kwargs)
+
+    # BERT has a transform; another encoder may go without.
     self.transform = None
     if config.has_lm_transform:
       self.transform = self.make(MaskedLmTransform, "transform")
 
   def build(self, input_shape=None):
     super().build()
+
+    # As for `make_output`: the bias is added in float32.
     self.output_bias = self.add_weight(
       name="output_bias",
       shape=[self.config.vocab_size],
@@ -134,8 +143,6 @@ class MaskedLmHead(compiled.Layer):
     )
 
   def call(self, sequence_output, positions, embedding_table):
-    batch, predictions = tf.shape(positions)[0], tf.shape(positions)[1]
-
     # A record with fewer than P masks has position 0 in the unused places, so
     # that [CLS] is scored there. Its weight of 0 keeps it out of the loss.
     masked = tf.gather(sequence_output, positions, batch_dims=1)  # [B, P, H]
@@ -143,8 +150,10 @@ class MaskedLmHead(compiled.Layer):
 
     rows = self.transform(rows) if self.transform else rows
     logits = _score(rows, embedding_table, self.output_bias)
-    shape = [batch, predictions, self.config.vocab_size]
-    return tf.reshape(logits, shape)  # [B, P, V]
+
+    # B and P may be unknown until the model runs.
+    shape = tf.shape(positions)
+    return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 
 
 class NextSentenceHead(compiled.Layer):
@@ -154,6 +163,8 @@ class NextSentenceHead(compiled.Layer):
   """
 
   def build(self, input_shape=None):
+    # Not a dense layer: Google's names have no layer's name here, and the
+    # weights are [2, H], not [H, 2].
     self.output_weights = self.add_weight(
       name="output_weights",
       shape=[2, self.config.hidden_size],
@@ -174,6 +185,8 @@ class PretrainingHeads(compiled.Layer):
     super().__init__(config, **kwargs)
     self.predictions = self.make(MaskedLmHead, "predictions")
     self.seq_relationship = self.make(NextSentenceHead, "seq_relationship")
+
+    # As BERT's, the variables of the heads exist as soon as they are made.
     self.build()
 
 
@@ -207,6 +220,7 @@ class PretrainingModel(HeadModel):
     seed=None,
     training=False,
   ):
+    # These heads have no dropout, so that the encoder takes the seed as it is.
     seed = modeling.choose_seed(seed, training)
     encoded = self.bert(input_ids, input_mask, segment_ids, seed)
     return self.guess(encoded, masked_lm_positions)
@@ -269,6 +283,8 @@ class ClassifierModel(HeadModel):
     self.bert = encoder_table.make_encoder(config, dtype)
     # Weight decay would shrink an unused pooler.
     self.bert.pooler.trainable = self.uses_pooler
+
+    # Without labels, as for sentence vectors, the model ends with the vector.
     if num_labels:
       outputs = make_output(num_labels, config.hidden_size)
       self.output_weights, self.output_bias = outputs
@@ -279,6 +295,7 @@ class ClassifierModel(HeadModel):
 
   @classmethod
   def from_training(cls, config, num_labels, settings):
+    # A regression has no labels, but one output.
     pooling = settings.get("pooling", "")
     return cls(config, max(1, num_labels), "float32", pooling=pooling)
 
@@ -295,6 +312,8 @@ class ClassifierModel(HeadModel):
       [B, H]; for a tagger, whose outputs are of tokens, [B, S, H].
     """
     encoded = self.bert(input_ids, input_mask, segment_ids, seed)
+
+    # In float32: bfloat16 would round a mean over many tokens.
     if self.pooling:
       states = tf.cast(encoded.sequence_output, tf.float32)
       return pool(states, input_mask, self.pooling)
@@ -303,6 +322,7 @@ class ClassifierModel(HeadModel):
     return encoded.sequence_output
 
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
+    # The encoder and the dropout after it draw from different seeds.
     seed = modeling.choose_seed(seed, training)
     output = self.encode(
       input_ids, input_mask, segment_ids, modeling.fold_in(seed, 0)
@@ -362,6 +382,7 @@ def score_tokens(
   Returns:
     Logits, float32 [B, S, L].
   """
+  # As in `compiled.Dense`, all tokens are rows of one plain product.
   shape = tf.shape(hidden)
   rows = tf.reshape(tf.cast(hidden, tf.float32), [-1, hidden.shape[-1]])
   logits = _score(rows, weights.value, bias)  # [B*S, L]
@@ -388,6 +409,7 @@ def token_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 def _score(states, weights, bias):
   """Multiplies [..., size] by weights [L, size]; returns float32 [..., L]."""
+  # The product is in the type of the states; the losses need float32.
   weights = tf.cast(weights, states.dtype)
   logits = tf.matmul(states, weights, transpose_b=True)
   return tf.cast(logits, tf.float32) + bias.value
@@ -446,6 +468,8 @@ def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
   if pooling == "cls":
     return states[:, 0]
 
+  # The states of padding are no zeros, so they are replaced: for the maximum by
+  # the lowest number there is.
   is_token = input_mask[:, :, None] > 0
   if pooling == "max":
     return tf.reduce_max(tf.where(is_token, states, states.dtype.min), 1)
@@ -456,4 +480,6 @@ def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
 
 def normalize(vectors: tf.Tensor) -> tf.Tensor:
   """Scales vectors, float [..., H], to length 1; a vector of zeros stays."""
+  # TensorFlow divides by the root of the sum of squares, or by the root of
+  # epsilon if that is larger.
   return tf.math.l2_normalize(vectors, -1, epsilon=1e-24)

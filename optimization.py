@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+# The original's numbers, of which no program has a flag.
 CLIP_NORM = 1.0  # Maximum global gradient norm.
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6  # Adam's.
 WEIGHT_DECAY = 0.01
@@ -44,6 +45,7 @@ def learning_rate_at(
   Returns:
     The learning rate of the next update, float32 [].
   """
+  # After the last step the learning rate stays 0, and does not become negative.
   done = tf.cast(tf.minimum(step, num_train_steps), tf.float32)
   decayed = init_lr * (1.0 - done / tf.cast(num_train_steps, tf.float32))
   if num_warmup_steps == 0:
@@ -158,6 +160,8 @@ class AdamWeightDecayOptimizer:
     # the variables of one task. For each variable, how many of the steps before
     # a step have updated it, int [steps]; None: all of them.
     self.updates_before: list[Sequence[int] | None] = [None] * len(variables)
+
+    # Adam's estimates of the mean of a gradient, and of the mean of its square.
     self.adam_m = [_zeros_like(v) for v in self.variables]
     self.adam_v = [_zeros_like(v) for v in self.variables]
 
@@ -172,6 +176,7 @@ class AdamWeightDecayOptimizer:
 
   def share_moments(self, other: "AdamWeightDecayOptimizer") -> None:
     """Uses the moments of another optimizer for the variables of both."""
+    # TensorFlow's variables cannot be keys of a dict: `==` compares values.
     theirs = {id(variable): i for i, variable in enumerate(other.variables)}
     for i, variable in enumerate(self.variables):
       if id(variable) in theirs:
@@ -235,28 +240,36 @@ class AdamWeightDecayOptimizer:
     if not self.corrects_bias:
       return 1.0, 1.0
 
+    # With several tasks, t counts only the steps that updated the variable. So
+    # both steps become numbers of its updates.
     if updates is not None:
       counts = tf.constant(updates, tf.int64)
       step = tf.gather(counts, step)
       first = counts[min(first, len(updates) - 1)]
+
     # In float32, 1 - 0.999 has four digits.
     count = tf.cast(tf.maximum(step - first, 0) + 1, tf.float64)
-    m, v = 1.0 - BETA_1**count, tf.sqrt(1.0 - BETA_2**count)
-    return tf.cast(m, tf.float32), tf.cast(v, tf.float32)
+    m_divisor = 1.0 - BETA_1**count
+    v_divisor = tf.sqrt(1.0 - BETA_2**count)
+    return tf.cast(m_divisor, tf.float32), tf.cast(v_divisor, tf.float32)
 
   def _global_norm(self, gradients, row_norms, step):
     """Computes `tf.linalg.global_norm` of the gradients that count."""
+    # Half the square of each gradient's norm.
     halves = tf.stack([_half_square(gradient) for gradient in gradients])
     if row_norms is not None:
       # The norms of rows replace that of their sum. Where they are 0 or NaN, so
       # is the dense one, or there are no rows.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
+
+    # A variable that is still frozen has a gradient, which must not count.
     if any(self.first_steps):
       halves = tf.where(step >= self.first_steps, halves, 0.0)
     return tf.sqrt(2.0 * tf.reduce_sum(halves))
 
   def _update_all(self, strategy, gradients, scales, step):
     """Updates all variables, on every device that has a copy of them."""
+    # `_assign_adam` is faster; for several replicas see `_adam_each`.
     update = _assign_adam if strategy.num_replicas_in_sync == 1 else _adam_each
     for i, variable in enumerate(self.variables):
       # `extended.update` calls `update` for each copy of the variable, with the
@@ -276,6 +289,7 @@ def _update_if_unfrozen(variable, update, first_step, step, state):
 
 def _half_square(gradient):
   """Computes half the sum of squares, float32 []: half, as `tf.nn.l2_loss`."""
+  # On a CPU, XLA squares bfloat16 without a float32 copy.
   kinds = {device.device_type for device in tf.config.list_logical_devices()}
   if gradient.dtype == tf.float32 or kinds != {"CPU"}:
     return tf.nn.l2_loss(tf.cast(gradient, tf.float32))
@@ -291,6 +305,7 @@ def _wide_half_square(gradient):
 
 def _adam(p, gradient, m, v, scales):
   """Returns the new p, m and v, by the formulas of the optimizer's class."""
+  # A gradient in bfloat16 is of a kernel that was multiplied in it.
   m_correction, v_correction = scales.corrections
   gradient = tf.cast(gradient, tf.float32) * scales.factor
 
@@ -319,7 +334,10 @@ def _assign_adam(p, gradient, m, v, scales):
 
 def _adam_each(p, gradient, m, v, scales):
   """Updates one of several copies of a variable."""
-  # Replicas would silently share variables inside of the compiled function.
+  # The compiled function gets and returns values, lest the replicas share the
+  # variables inside of it. This is a caution: on two CPU devices of one process
+  # `_assign_adam` gives the right numbers, too (TensorFlow 2.21). Several GPUs
+  # and several workers were not tried.
   old = [tf.convert_to_tensor(x) for x in (p, gradient, m, v)]
   new = _compiled_adam(*old, scales)
   for variable, value in zip((p, m, v), new, strict=True):

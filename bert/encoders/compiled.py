@@ -164,7 +164,9 @@ def dropout_matmul(
     return tf.matmul(x, y)
   kept = modeling.draw_kept(x, rate, seed)
 
-  # Not tf.recompute_grad, whose gradient has no gradient.
+  # Not tf.recompute_grad: its second-order gradients in variables raise a
+  # NotImplementedError (TensorFlow 2.21). docs/features.md promises them to
+  # users of `load_encoder`.
   @tf.custom_gradient
   def multiply(x, y):
     def gradient(upstream):

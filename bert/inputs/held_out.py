@@ -33,11 +33,15 @@ def draw(labels: Sequence[Any], share: float, seed: int) -> list[int]:
   >>> len(drawn), sum(number >= 80 for number in drawn)
   (10, 2)
   """
+  # Things of one label become neighbours, in random order among themselves:
+  # Python's sort is stable.
   random = np.random.default_rng(seed)
   shuffled = random.permutation(len(labels)).tolist()
   order = sorted(shuffled, key=lambda number: labels[number])
 
-  # Every tenth thing, if the share is a tenth, from a random one on.
+  # Every tenth thing, if the share is a tenth, from a random one on. `places`
+  # counts in steps of the share; a thing at which it reaches the next whole
+  # number is drawn.
   places = np.floor(np.arange(len(order) + 1) * share + random.random())
   return sorted(order[i] for i in np.flatnonzero(np.diff(places)))
 
@@ -60,10 +64,12 @@ def draw_of_each(
   >>> draw_of_each([["a"], ["a"], ["b"], ["b"]], 0.2, seed=1)
   [0, 2]
   """
+  # The same labels in the same order make a group of their own.
   members: dict[tuple[str, ...], list[int]] = {}
   for number, names in enumerate(labels):
     members.setdefault(tuple(names), []).append(number)
 
+  # Sorted: the draw shall not depend on the label that comes first in the data.
   random = np.random.default_rng(seed)
   drawn = []
   for names, numbers in sorted(members.items()):
@@ -73,6 +79,7 @@ def draw_of_each(
         "expected one to train on and one to evaluate on"
       )
 
+    # A group of one with several labels is always trained on.
     count = min(max(1, round(share * len(numbers))), len(numbers) - 1)
     drawn += random.permutation(numbers)[:count].tolist()
   return sorted(drawn)
@@ -106,6 +113,7 @@ def split(
     numbers.append(number)
     labels_of_group.update(labels)
 
+  # A group has the labels of all its examples.
   labels = [sorted(labels) for _, labels in groups.values()]
   drawn = set(draw(labels, share, seed))
   train: list[int] = []
@@ -115,6 +123,8 @@ def split(
       held_out += numbers
     else:
       train += numbers
+
+  # The share was too small, or all examples are of one group.
   if not train or not held_out:
     raise ValueError(
       f"--eval_share={share}: {', '.join(data.paths)} has {len(groups):,} "
@@ -136,6 +146,8 @@ def write(folder: str, data: Any) -> None:
   """Writes the examples of a set that was held out as JSON Lines, if it was."""
   if getattr(data, "numbers", None) is None or data.kind == "train":
     return
+
+  # The lines show a user which examples the scores are of.
   path = os.path.join(folder, _NAME)
   rows = (json.dumps(e._asdict(), ensure_ascii=False) for e in data.examples())
   files.write_lines(path, rows)

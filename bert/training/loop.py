@@ -62,8 +62,11 @@ def train(
     ValueError: the batch cannot be split, the folder has another model, a loss
       is not finite, the input is damaged, or a checkpoint cannot be written.
   """
+  # Most runs have one task: the first one makes all updates.
   if task_of_step is None:
     task_of_step = np.zeros(plan.num_train_steps, np.int8)
+
+  # Wrong flags must fail before a checkpoint is read, which may take long.
   for task in tasks.values():
     _check_split(task.plan, strategy)
 
@@ -79,6 +82,8 @@ def train(
   if evaluation.should_stop or step >= plan.num_train_steps:
     return step, None
 
+  # Recomputing replaces a method of the encoder, so it must come before the
+  # updates are compiled.
   for task in tasks.values():
     if plan.recompute:
       memory.recompute_layers(task.model.bert)
@@ -95,20 +100,29 @@ def name_variables(
   tasks: Mapping[str, training_plan.TrainingTask],
 ) -> tuple[dict[str, tf.Variable], dict[str, tf.Variable]]:
   """Returns the variables of tasks, and their moments, by their saved names."""
-  variables, slots = {}, {}
+  variables = {}
+  slots = {}
   for task_name, task in tasks.items():
-    prefix = f"tasks/{task_name}/" if task_name else ""
-    shared = {v.path for v in task.model.bert.variables} if prefix else ()
-
-    def rename(name, prefix=prefix, shared=shared):
-      path = name.removesuffix("/adam_m").removesuffix("/adam_v")
-      return name if path in shared else prefix + name
+    # The heads of several tasks have variables of the same names, such as
+    # output_weights. So the names of a task's own variables begin with the
+    # task; the encoder, which the tasks share, keeps Google's names.
+    prefix = ""
+    shared = set()
+    if task_name:
+      prefix = f"tasks/{task_name}/"
+      shared = {v.path for v in task.model.bert.variables}
 
     for name, variable in checkpoints.model_variables(task.model).items():
-      variables[rename(name)] = variable
+      variables[_saved_name(name, prefix, shared)] = variable
     for name, slot in task.optimizer.slots.items():
-      slots[rename(name)] = slot
+      slots[_saved_name(name, prefix, shared)] = slot
   return variables, slots
+
+
+def _saved_name(name, prefix, shared):
+  """Returns the name of a variable, or of its moment, in a checkpoint."""
+  path = name.removesuffix("/adam_m").removesuffix("/adam_v")
+  return name if path in shared else prefix + name
 
 
 def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
@@ -148,14 +162,18 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
       step += count
       reporter.add(step, count, means, batch_size)
 
+      # The checkpoint comes first: after a kill during the evaluation, a
+      # resumed run evaluates the saved step (`_Evaluation.catch_up`).
       if evaluation.needs_checkpoint(step):
         saved_step = _save(strategy, plan, step, saved)
         reporter.save()
       if evaluation.is_due(step):
         reporter.add_evaluation(step, evaluation.run(step))
 
+  # A signal may end the run between two checkpoints.
   if step != saved_step:
     _save(strategy, plan, step, saved)
+
   # Also after the last step: the signal handler has already announced the exit.
   _, is_interrupted = workers.agree(strategy, 0, bool(caught))
   reporter.close(step, not is_interrupted)
@@ -172,6 +190,7 @@ def _steps_of_same_task(task_of_step):
 
 def _make_runner(strategy, name, task, global_step):
   """Builds the function that makes n updates: means by name, batch size."""
+  # The first batch is the one after the step that was restored.
   step = int(global_step.read_value())
   iterator, signature = _distribute(strategy, task.source, task.plan, step)
 
@@ -185,6 +204,8 @@ def _make_runner(strategy, name, task, global_step):
   train_steps = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):
+    # The errors of a compiled loop name neither the record that is damaged nor
+    # the flags that save memory.
     with (
       training_input.naming_bad_record(task.source.find_fault),
       training_input.naming_memory_flags("training", memory.TRAINING_CURES),
@@ -194,6 +215,8 @@ def _make_runner(strategy, name, task, global_step):
     # The counter is one past a step that failed.
     last = int(global_step.read_value()) - 1
     _check_finite(means, last, task.source, task.plan)
+
+    # With several tasks, the reports say which one a mean is of.
     if name:
       means = {f"{name}/{key}": value for key, value in means.items()}
     return means, task.plan.train_batch_size
@@ -203,6 +226,7 @@ def _make_runner(strategy, name, task, global_step):
 
 def _make_train_steps(strategy, task, global_step, signature):
   """Builds the function that makes updates: (iterator, n) -> means by name."""
+  # `replica_step` returns the losses as rows, in the order of their names.
   sum_weights = training_step.make_sum_weights(task, signature)
   names = sorted(sum_weights.structured_outputs)
   replica_step = training_step.make_replica_step(
@@ -213,8 +237,10 @@ def _make_train_steps(strategy, task, global_step, signature):
   # `if` and `break`: one call makes `count` updates without Python.
   @tf.function
   def train_steps(iterator, count):
+    # AutoGraph needs a first value of everything that the loop changes.
     totals = tf.zeros([len(names), 2])
-    norm, rate = tf.constant(0.0), tf.constant(0.0)
+    norm = tf.constant(0.0)
+    rate = tf.constant(0.0)
     for _ in tf.range(count):
       # Every replica returns sums over the whole batch: any of them will do.
       results = strategy.run(replica_step, args=(next(iterator),))
@@ -223,14 +249,18 @@ def _make_train_steps(strategy, task, global_step, signature):
       ]
       global_step.assign_add(1)
       totals += losses
+
+      # The values are now NaN; more updates would hide which step failed.
       if not tf.math.is_finite(norm):
         break
     return totals, norm, rate
 
   def train_and_fetch(iterator, count):
+    # The count is a tensor, because TensorFlow would compile the loop again for
+    # every new number of Python.
     totals, norm, rate = train_steps(iterator, tf.constant(count))
 
-    # `totals` are pairs of a sum and its weight.
+    # `totals` are pairs of a sum and its weight, which is 0 if no row counted.
     means = {
       name: float(total / weight) if weight else 0.0
       for name, (total, weight) in zip(names, totals.numpy(), strict=True)
@@ -250,6 +280,8 @@ def _make_passes(strategy, task):
   """Builds the forward and backward passes over a replica's share."""
   # On TPUs, the original multiplies by one-hot rows: all gradients are dense.
   counts_rows = not isinstance(strategy, tf.distribute.TPUStrategy)
+
+  # A batch in one piece needs no gradient caching: its loss sees all rows.
   parts = task.plan.gradient_accumulation_steps * strategy.num_replicas_in_sync
   if task.make_passes and parts > 1:
     return task.make_passes(task, counts_rows)
@@ -262,6 +294,11 @@ def _distribute(strategy, source, plan, step):
   make_batches = functools.partial(
     _replica_batches, source, plan, replicas, step=step
   )
+
+  # TensorFlow cannot save the place of a distributed iterator, so a resumed run
+  # makes the pipeline anew, and skips the rows that earlier updates have used.
+  # Every worker calls `make_batches` with a context that says its number. The
+  # default context, of a single worker, gives batches of the same type.
   signature = make_batches(tf.distribute.InputContext()).element_spec
   batches = strategy.distribute_datasets_from_function(make_batches)
   return iter(batches), signature
@@ -277,6 +314,7 @@ def _replica_batches(source, plan, replicas, context, step):
     rows = rows.batch(plan.train_batch_size // pipelines, drop_remainder=True)
     rows = rows.shard(pipelines, context.input_pipeline_id).unbatch()
 
+  # The model needs no row ids: `_check_finite` reads those of a failed batch.
   batch_size = plan.train_batch_size // replicas
   serialized = rows.map(lambda row_id, row: row)
   batches = serialized.batch(batch_size, drop_remainder=True)
@@ -318,6 +356,8 @@ def _resume(strategy, tasks, plan, saved):
   last = plan.num_train_steps
   _check_workers(strategy, tasks, plan, saved, step or 0)
 
+  # TensorFlow's `should_checkpoint` is true in one worker, the chief, which
+  # alone changes files in the folder.
   if strategy.extended.should_checkpoint:
     checkpoints.remove_temporary_files(plan.output_dir)
 
@@ -338,6 +378,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
   if not workers.are_several(strategy):
     return
 
+  # The names appear in the message about the workers that differ.
   facts: dict[str, object] = {"step in --output_dir": step}
   for name, task in tasks.items():
     own = task.plan
@@ -352,6 +393,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
       f"weights of updates {name}": f"of checksum {zlib.crc32(weights):08x}",
     }
 
+  # Workers exchange gradients, never weights: these must be equal at the start.
   facts["weights"] = f"of checksum {same_run.digest_of_values(saved)}"
   facts["number of steps"] = plan.num_train_steps
   workers.compare_workers(strategy, facts)
@@ -362,6 +404,9 @@ def _save(strategy, plan, step, saved):
   if plan.before_save:
     plan.before_save()
 
+  # Losses and gradients are finite, or the loop would have stopped; the values
+  # may still have overflowed. Such a checkpoint would become the newest, and
+  # push out an older one that is good.
   for name, variable in saved.items():
     if not _is_finite(variable):
       raise ValueError(
@@ -377,6 +422,7 @@ def _save(strategy, plan, step, saved):
 @contextlib.contextmanager
 def _caught_signals() -> Iterator[list[int]]:
   """Collects the first SIGINT or SIGTERM; a second one acts at once."""
+  # `_run_steps` looks at the list between two calls of the compiled loop.
   caught: list[int] = []
   signals = (signal.SIGINT, signal.SIGTERM)
   previous = [signal.getsignal(number) for number in signals]
@@ -408,6 +454,7 @@ def _check_finite(means, failed, source, plan):
   if np.isfinite(means["loss"]) and np.isfinite(means["gradient_norm"]):
     return
 
+  # The rows of the batch are read once more, because the loop drops their ids.
   batch = source.rows(plan.row_at(failed)).take(plan.train_batch_size)
   rows = [
     source.describe_row(tf.nest.map_structure(lambda x: x.numpy(), row_id))
@@ -431,6 +478,7 @@ def _name_last_good(folder):
 
 
 def _is_finite(value):
+  # `tf.math.is_finite` refuses integers, such as the step.
   value = tf.convert_to_tensor(value)
   is_float = value.dtype.is_floating
   return not is_float or bool(tf.reduce_all(tf.math.is_finite(value)))
@@ -472,11 +520,13 @@ class _Evaluation:
       reporter.add_evaluation(step, results)
 
   def is_due(self, step):
+    # A plan takes the last step for due, even if the period is 0.
     period = self._plan.eval_every_steps
     return period > 0 and self._plan.is_due(step, period)
 
   def needs_checkpoint(self, step):
     """Returns whether to save a step: it is scheduled, or evaluated."""
+    # Without a history, the scores of a step choose no weights.
     period = self._plan.save_checkpoints_steps
     is_selected = self._history is not None and self.is_due(step)
     return is_selected or self._plan.is_due(step, period)
@@ -485,6 +535,8 @@ class _Evaluation:
     """Evaluates a saved step; returns the scores."""
     if not self._history:
       return self._evaluate(step)
+
+    # The history copies the weights of the step if they are the best so far.
     results = self._history.record(step, self._evaluate, self._variables)
     self._decide()
     return results

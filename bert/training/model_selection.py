@@ -39,14 +39,17 @@ class History:
     self.metric = metric
     self.patience = patience
     self.writes = writes
+
+    # Scores by step; steps ascend. A resumed run begins with the scores of its
+    # file, so that patience counts as if nothing had interrupted it.
     self._path = tf.io.gfile.join(folder, _EVALUATIONS)
-    # Scores by step; steps ascend.
     self.results = self._read() if files.exists(self._path) else {}
 
   def _read(self):
     results: dict[int, dict[str, float]] = {}  # Steps ascend.
     for number, line in enumerate(files.read_lines(self._path), 1):
       try:
+        # A run only appends later steps, so any other order is a fault.
         step, scores = _parse(line)
         if results and step <= max(results):
           raise ValueError(f"step {step} follows step {max(results)}")
@@ -67,6 +70,8 @@ class History:
       )
 
   def _write(self):
+    # The whole file is written anew: a kill leaves the old one or the new one,
+    # but no half line.
     if self.writes:
       lines = ({"step": step, **v} for step, v in self.results.items())
       files.write_lines(self._path, map(json.dumps, lines))
@@ -87,6 +92,7 @@ class History:
       files.remove(tf.io.gfile.join(folder, "checkpoint"))
       checkpoints.delete(folder, best)
 
+    # These steps will be evaluated again, and `add` takes a step only once.
     kept = {s: scores for s, scores in self.results.items() if s <= step}
     if kept != self.results:
       self.results = kept
@@ -112,12 +118,15 @@ class History:
     Returns:
       The scores of the step.
     """
+    # The step may have its scores from before a kill: they would be the same.
     if step not in self.results:
       self.add(step, evaluate(step))
 
     # The step may be evaluated, but a kill have prevented the copy of weights.
     is_best = self.best == step
     if self.writes and is_best and not _is_complete(self.folder, step):
+      # `_is_complete` wants nothing else in the folder: no files that a kill
+      # left half written, and by `keep` no weights of an earlier best step.
       folder = _best_folder(self.folder)
       tf.io.gfile.makedirs(folder)
       checkpoints.remove_temporary_files(folder)
@@ -128,17 +137,22 @@ class History:
   def best(self) -> int | None:
     """The step of the best score, the first of equals; None if all are NaN."""
     values = {n: scores[self.metric] for n, scores in self.results.items()}
+    # NaN compares as neither better nor worse, so it must not take part.
     steps = [step for step, value in values.items() if not math.isnan(value)]
+
+    # Both functions return the first of equals, which is the earliest step.
     choose = min if score_kinds.find(self.metric).is_better_if_lower else max
     return choose(steps, key=lambda step: values[step], default=None)
 
   def _since_best(self):
     """Counts the evaluations after the best one, or all if all gave NaN."""
+    # If all scores are NaN, patience must run out as well.
     best = self.best
     return sum(best is None or step > best for step in self.results)
 
   def should_stop(self) -> bool:
     """Returns whether patience has run out."""
+    # Without patience (0), training never stops early.
     return 0 < self.patience <= self._since_best()
 
   def summary(self) -> str:
@@ -146,8 +160,12 @@ class History:
     best = self.best
     count = len(self.results)
     since = self._since_best()
+
+    # All scores are NaN.
     if best is None:
       return f"no {self.metric} to go by (evaluations: {count})"
+
+    # With one evaluation there was nothing to choose from.
     score = f"{self.metric} {self.results[best][self.metric]:.4g}"
     if count == 1:
       return score
@@ -205,7 +223,9 @@ def _best_folder(folder):
 
 def _is_complete(folder, step):
   """Returns whether the best weights are those of a step, and nothing else."""
-  path, name = _best_folder(folder), f"model.ckpt-{step}"
+  # A copy that a kill interrupted lacks files, or has temporary ones as well.
+  path = _best_folder(folder)
+  name = f"model.ckpt-{step}"
   expected = ["checkpoint", f"{name}.data-00000-of-00001", f"{name}.index"]
   return sorted(checkpoints.list_folder(path)) == expected
 

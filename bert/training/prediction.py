@@ -85,6 +85,7 @@ class Predictor:
     def run(features, weights):
       return strategy.run(run_replica, args=(features, weights))
 
+    # `compile` makes the function anew when it must forget its weights.
     self._make_function = lambda: tf.function(run, reduce_retracing=True)
     self._run = self._make_function()
     self._packed = []  # The values of the weights that operations keep.
@@ -92,7 +93,12 @@ class Predictor:
   def __call__(
     self, batches: tf.data.Dataset, total: int | None = 0
   ) -> dict[str, np.ndarray]:
-    """Returns the results of `iterate` joined, [rows, ...]."""
+    """Returns the results of `iterate` joined, [rows, ...].
+
+    Args:
+      batches: see `iterate`; there must be at least one.
+      total: see `iterate`.
+    """
     parts = list(self.iterate(batches, total))
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
 
@@ -101,15 +107,19 @@ class Predictor:
   ) -> Iterator[dict[str, np.ndarray]]:
     """Yields the results of every batch, [B, ...]; their lengths may differ.
 
-    `total` is the number of rows, for the progress on the terminal; None if
-    unknown, 0 to print no progress.
+    Args:
+      batches: of features; `text_inputs` gives an object with the few parts of
+        a dataset that are used here.
+      total: the number of rows, for the progress on the terminal; None if
+        unknown, 0 to print no progress.
     """
+    # All workers do the same; one of them prints.
     reporter = progress.Progress(total or 0)
     done = 0
-    # All workers do the same; one of them prints.
     prints = total != 0 and self._strategy.extended.should_checkpoint
-    run = self.compile(batches.element_spec)
 
+    # The weights may have changed since the last call.
+    run = self.compile(batches.element_spec)
     is_single = self._strategy.num_replicas_in_sync == 1
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
 
@@ -117,6 +127,8 @@ class Predictor:
       rows = int(next(iter(features.values())).shape[0])
       if not is_single:
         features = _split(self._strategy, features, rows)
+
+      # Rows that were repeated to make equal shares come last.
       with training_input.naming_memory_flags("predicting", _CURES):
         results = run(features)
         return {k: self._gather(v)[:rows] for k, v in results.items()}
@@ -133,6 +145,7 @@ class Predictor:
     progress.clear()
 
   def _gather(self, value):
+    # `experimental_local_results` has only the replicas of this process.
     strategy = self._strategy
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
       return strategy.gather(value, axis=0).numpy()  # From all workers.
@@ -142,18 +155,23 @@ class Predictor:
     """Makes the function of a batch, of any size, with the current weights."""
     if imports.weights_are_packed():
       # Operations keep the weights of their first call. Values that are read
-      # share the variable's memory until it gets others.
+      # share the variable's memory until it gets others, so that keeping them
+      # here costs nothing.
       now = [tf.convert_to_tensor(v.value) for v in self._model.variables]
       pairs = zip(now, self._packed or now, strict=True)
       if not all(bool(tf.reduce_all(a == b)) for a, b in pairs):
         self._run = self._make_function()
       self._packed = now
 
+    # Cast here, the weights are cast once for all batches. In float32 the list
+    # is empty.
     dtype = self._model.compute_dtype
     weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
     if self._strategy.num_replicas_in_sync > 1:
       return lambda features: self._run(features, weights)
 
+    # Traced for the spec, in which the number of rows and their length may be
+    # open: no batch has the function traced again.
     run = self._run.get_concrete_function(spec, weights)
     return lambda features: run(features, weights)
 
@@ -173,6 +191,7 @@ def map_ahead(
     tokens: the most tokens of these batches together; a larger batch is
       computed alone.
   """
+  # One batch at a time needs no threads.
   if count == 1:
     yield from map(function, batches)
     return
@@ -186,12 +205,15 @@ def map_ahead(
       while len(pending) == count or sum(n for n, _ in pending) > most:
         yield pending.popleft()[1].result()
       pending.append((size, pool.submit(function, features)))
+
     for _, result in pending:
       yield result.result()
 
 
 def _split(strategy, features, rows):
   """Gives each replica a share of a batch; pads by repeating the last row."""
+  # Rounded up. All shares have the same size, for which the function is
+  # compiled.
   share = -(-rows // strategy.num_replicas_in_sync)
 
   def take(context):

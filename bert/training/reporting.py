@@ -21,14 +21,13 @@ from bert.report import score_kinds
 from bert.training import training_plan
 from bert.weights import checkpoints
 
-# A call of the compiled loop aims at this many seconds: short enough to print
+# The loop reports nothing within a call, and looks for signals only after it. A
+# call of the compiled loop aims at this many seconds: short enough to print
 # and to notice a signal, long enough to cost nothing.
 _SECONDS_PER_CALL = 2.0
 _CURVES = "curves.jsonl"
 _MOST_COLUMNS = 120  # A line is shorter.
-_SHORT_NAMES = {
-  "examples_per_second": "examples/s",
-}
+_SHORT_NAMES = {"examples_per_second": "examples/s"}
 MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
 
 
@@ -45,6 +44,7 @@ def read_curves(
   Returns:
     The points, in their order: values by name, among them "step".
   """
+  # Curves are only for looking at: a damaged file must not stop a training.
   path = os.path.join(folder, name)
   try:
     lines = list(files.read_lines(path)) if files.exists(path) else []
@@ -98,8 +98,12 @@ class Reporter:
   def choose_count(self, most: int) -> int:
     """Returns how many steps the next call should make, at most `most`."""
     self._called = time.monotonic()
+
+    # The speed is unknown before the first call, so that one makes one update.
     if self._seconds_per_step is None:
       return 1
+
+    # For a tiny update, the clock may show 0 seconds.
     count = int(_SECONDS_PER_CALL / max(self._seconds_per_step, 1e-6))
     return max(1, min(count, most, self._plan.iterations_per_loop))
 
@@ -119,13 +123,17 @@ class Reporter:
     self._seconds_per_step = (time.monotonic() - self._called) / count
     self._pending.append((count, means))
     self._points.append({"step": step, **means})
+
+    # Such as `loss_watch.LossWatch`, once it has seen enough steps.
     if self._plan.watch and (warning := self._plan.watch(step, count, means)):
       self._print(f"warning: {warning}")
 
+    # The time of the first call would make the speed too low for long.
     if is_first_call:
       self._progress.restart(step)
       self._first = step
       self._examples = 0
+
     is_last = step == self._plan.num_train_steps
     if is_first_call or is_last or self._progress.is_due():
       self._flush(step)
@@ -151,11 +159,16 @@ class Reporter:
       is_of_step = score_kinds.find(name).is_of_step
       mean = np.average(series, weights=counts[name])
       values[name] = series[-1] if is_of_step else mean
+
+    # Steps per second, divided by the steps, is one over the seconds that they
+    # took. A first call has no examples yet; see `add`.
     if self._examples:
       speed = self._progress.units_per_second(step) / (step - self._first)
       values["examples_per_second"] = speed * self._examples
     self._write(step, values)
 
+    # Before an evaluation the means are written, but a line of them may not be
+    # due yet.
     last = self._plan.num_train_steps
     if step == last or self._progress.is_due():
       line = f"step {step}/{last}  ETA {self._progress.eta(step)}"
@@ -166,7 +179,10 @@ class Reporter:
 
   def add_evaluation(self, step: int, results: Mapping[str, float]) -> None:
     """Writes the results of an evaluation."""
+    # The means of training come first, as curves are in the order of the steps.
     self._flush(step)
+
+    # Programs name their scores eval_accuracy; the curves eval/accuracy.
     results = {k.removeprefix("eval_"): float(v) for k, v in results.items()}
     values = {f"eval/{k}": v for k, v in results.items()}
     self._write(step, values)
@@ -185,6 +201,7 @@ class Reporter:
     Call it after the checkpoint was saved: if the disk is full, the message
     about the checkpoint is of more use.
     """
+    # Half of them stays, evenly spread; all evaluations do.
     training = [p for p in self._points if not _is_evaluation(p)]
     for point in training[::2] if len(training) > MOST_POINTS else ():
       self._points.remove(point)
@@ -194,6 +211,8 @@ class Reporter:
 
   def close(self, step: int, is_finished: bool) -> None:
     """Prints pending means and the place of the results."""
+    # Ctrl-C also ends a program that reads the output; this one must not fail
+    # when it writes the last lines.
     progress.leave_closed_pipes()
     self._flush(step)
     self._writer.close()
@@ -230,6 +249,7 @@ def _join(line: str, values: Mapping[str, float]) -> str:
   >>> _join("step 1", {"loss": 2.5, "span_loss": 2.5, "learning_rate": 1e-4})
   'step 1  loss 2.5  rate 0.0001'
   """
+  # With several tasks, a name begins with the task: `squad/span_loss`.
   losses = [name for name in values if name.endswith("_loss")]
   tasks = collections.Counter(map(os.path.dirname, losses))
   for name, value in values.items():

@@ -28,6 +28,7 @@ _CONFIG = "bert_config.json"
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
+# Where the two digests differ, but nothing that they are made of is known.
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
 # Settings that are digests of features: the setting that holds what the digest
 # is made of, and the word for it in messages.
@@ -66,6 +67,8 @@ def _find_changes(
 def _read(path: str) -> dict[str, Any]:
   """Reads what runs recorded in a file, also those of older versions."""
   recorded = files.read_json_if_any(path)
+
+  # Older versions recorded this setting as a pair, under another name.
   if values := recorded.pop("eval_share and seed", None):
     share, seed = values
     recorded["held_out"] = {"eval_share": share, "seed": seed}
@@ -84,6 +87,8 @@ def compare(
     settings: of this run, JSON values by name.
     flags: the names of the program's flags.
   """
+  # A digest says that features have changed; the flags and files from which it
+  # was made say why. So these settings (`..._data`) are named instead of it.
   earlier = _read(path)
   changes: list[str] = []
   for name, (old, new) in _find_changes(earlier, settings).items():
@@ -101,6 +106,7 @@ def compare(
         changes.append(f"{task}: {change}" if task else change)
     elif not setting.endswith("_data"):
       changes += _describe_parts(name, old, new, flags)
+
   if changes:
     # A flag may shape the features and the answers, which both record it.
     listing = ", ".join(dict.fromkeys(changes))
@@ -156,11 +162,14 @@ def _describe_change(name: str, old: Any, new: Any, flags) -> str:
       name = flag
       break
 
+  # A setting without a flag is called by its name.
   named = f"the {name.replace('_', ' ')} "
   if "." in name:  # It is of a file of tasks.
     named = f"{name}="
   elif name in flags:
     named = f"--{name}="
+
+  # Scores are recorded as eval_accuracy; flags call them accuracy.
   value, earlier = (show(v).removeprefix("eval_") for v in (new, old))
   return f"{named}{value} (was {earlier})"
 
@@ -179,6 +188,8 @@ def check_config(folder: str, config: Any) -> None:
   path = os.path.join(folder, _CONFIG)
   if not files.exists(path):
     return
+
+  # Both as the fields of a file, to compare them by name.
   ours = json.loads(config.to_json_string())
   theirs = json.loads(checkpoints.read_config(path).to_json_string())
   listing = ", ".join(
@@ -201,12 +212,16 @@ def check(folder: str, trained_folder: str, run: RunRecord) -> None:
     trained_folder: the folder of the training whose weights it uses.
     run: the record of the run.
   """
+  # A run that only predicts may write to another folder than the training. It
+  # must agree with the model of both.
   is_trained = checkpoints.latest_checkpoint(folder) is not None
   expected = {os.path.join(folder, _SETTINGS): run.model}
   if run.training is None:
     expected[os.path.join(trained_folder, _SETTINGS)] = run.model
   elif is_trained:
     expected[os.path.join(folder, _TRAINING)] = run.training
+
+  # Checkpoints without such a file are from another program, or older.
   for path, values in expected.items():
     compare(path, values, run.flags)
     if is_trained and not files.exists(path):
@@ -234,6 +249,8 @@ def resume_training(
     writes: whether to record it; one of several workers does.
     flags: the names of the program's flags.
   """
+  # Without a checkpoint, the updates of an earlier run were lost: this one
+  # begins anew, with any settings.
   if checkpoints.latest_checkpoint(folder):
     compare(os.path.join(folder, _TRAINING), training, flags)
   if writes:
@@ -260,6 +277,8 @@ def write(
   for examples in sets:
     held_out.write(folder, examples)
   files.write_json(os.path.join(folder, _SETTINGS), run.model)
+
+  # A run that does not train leaves the records of the training as they are.
   if run.training is None:
     _note_other_answers(trained_folder, run)
     return
@@ -283,7 +302,10 @@ def _note_other_answers(trained, run):
 
 
 def read_training(folder: str) -> dict[str, tuple[Any, str]]:
-  """Returns what a training recorded for predictions: values and files."""
+  """Returns what a training recorded for predictions: values and files.
+
+  How it was trained, which training.json holds, does not matter for them.
+  """
   paths = [os.path.join(folder, name) for name in (_SETTINGS, _PREDICTION)]
   return {
     name: (value, path) for path in paths for name, value in _read(path).items()
@@ -292,9 +314,13 @@ def read_training(folder: str) -> dict[str, tuple[Any, str]]:
 
 def read_precision(folder: str) -> tuple[str, str] | None:
   """Returns the --precision of a training to resume, and the file it is in."""
-  path, steps = os.path.join(folder, _TRAINING), checkpoints.saved_steps(folder)
+  # Without a checkpoint there is nothing to resume.
+  path = os.path.join(folder, _TRAINING)
+  steps = checkpoints.saved_steps(folder)
   recorded = files.read_json_if_any(path) if steps else {}
-  if "phases" in recorded:  # Those of a pre-training.
+
+  # A pre-training resumes in its last phase.
+  if "phases" in recorded:
     for phase in _read_phases(path, steps[-1]):
       recorded = phase.settings
   for name, value in recorded.items():
@@ -338,6 +364,7 @@ def enter_phase(
     ValueError: settings have changed without a new phase, or the folder's file
       is damaged.
   """
+  # A checkpoint without a record is from another program, or older.
   path = os.path.join(folder, _TRAINING)
   recorded = _read_phases(path, step)
   if step and not recorded:
@@ -352,6 +379,7 @@ def enter_phase(
   ):
     phases.pop()
 
+  # The first phase of a run begins with the first update and the first record.
   last = phases[-1] if phases else training_plan.Phase(0, 0, settings)
   changes = _describe_changes(last.settings, settings)
   listing = ", ".join(changes)
@@ -413,6 +441,7 @@ def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
 
 def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
   """Returns a checksum of the values of variables, for comparison."""
+  # In the order of the names: dicts of the same variables may differ in theirs.
   checksum = 0
   for name in sorted(variables):
     value = np.ascontiguousarray(variables[name].read_value())
@@ -421,12 +450,19 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
 
 
 def identify_weights(model: keras.layers.Layer) -> str:
-  """Returns a checksum of the weights that decide a model's answers."""
+  """Returns a checksum of the weights that decide a model's answers.
+
+  Thresholds that were tuned for some weights are stored with it, so that they
+  are not used for other weights.
+  """
   return digest_of_values(_deciding(model))
 
 
 def hash_weights(model: keras.layers.Layer) -> str:
-  """Returns the SHA-256 of the weights that decide a model's answers."""
+  """Returns the SHA-256 of the weights that decide a model's answers.
+
+  An index of search.py stores it, to refuse the vectors of other weights.
+  """
   variables = _deciding(model)
   digest = hashlib.sha256()
   for name in sorted(variables):
