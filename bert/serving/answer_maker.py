@@ -52,7 +52,8 @@ class AnswerMaker(abc.ABC):
   result = "label"  # The name of what an answer says, as `parts` returns it.
   # Exports add probabilities to logits [B, L]: "softmax" or "sigmoid" of them.
   activation = ""
-  number = ""  # Exports give logits [B, 1] by this name, as numbers [B].
+  # If set, exports give logits [B, 1] as numbers [B], by this name.
+  number = ""
   # What its head takes besides the inputs of every model: the name of a field
   # of `Encoded.rows`, and an example of its values. Their number is the same
   # for all texts.
@@ -76,16 +77,21 @@ class AnswerMaker(abc.ABC):
     It holds texts by the names of `is_required`, and maybe other names, or is a
     tuple in their order.
     """
+    # For messages.
     names = ", ".join(
       name if required else f"{name} (optional)"
       for name, required in self.is_required.items()
     )
+
     if isinstance(request, tuple):
       if len(request) > len(self.is_required):
         raise ValueError(f"{len(request)} texts; the model takes {names}")
       request = dict(zip(self.is_required, request, strict=False))
     if not isinstance(request, dict):
       raise ValueError(f"expected a JSON object with {names}")
+
+    # Other names, such as an id, are the sender's own, unless they are the name
+    # of a text of another kind of model, or look like a slip of the pen.
     missing = [name for name in self.is_required if request.get(name) is None]
     for name in request.keys() - self.is_required.keys():
       near = difflib.get_close_matches(str(name).lower(), missing, 1, _NEAR)
@@ -93,11 +99,15 @@ class AnswerMaker(abc.ABC):
         # Half a surrogate pair could not be written.
         name = str(name).encode(errors="backslashreplace").decode()
         raise ValueError(f"{name} is not read; the model takes {names}")
+
+    # A text that may be missing is "" then.
     texts = {}
     for name, required in self.is_required.items():
       value = request.get(name)
       if value is None and not required:
         value = ""
+
+      # Choices come as a list, or as the lines of one string.
       if name == CHOICES and isinstance(value, str):
         value = [line for line in value.split("\n") if line.strip()]
       if name == CHOICES and isinstance(value, list | tuple):
@@ -128,6 +138,7 @@ class AnswerMaker(abc.ABC):
 
   def _encode(self, texts: dict[str, Any]) -> Encoded:
     """Encodes a text or a pair as run_classifier.py does."""
+    # Id, label and place of an example matter in training only.
     pair = texts.get("text_pair") or None
     example = classification.Example("", texts["text"], pair, None, "", None)
     features = list(

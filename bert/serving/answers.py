@@ -28,7 +28,8 @@ from bert.tasks import (
 
 MASK = "[MASK]"
 _PROMPT_NAME = "prompt_name"  # In a request: which of the model's prompts.
-_NEVER = -1e9  # Far below any logit.
+# Far below any logit: no answer begins or ends at a token with this score.
+_NEVER = -1e9
 _softmax = classification_problems.PROBLEMS["single_label"].activate
 
 
@@ -53,6 +54,8 @@ class Classification(answer_maker.AnswerMaker):
   @classmethod
   def of(cls, problem: classification_problems.Problem) -> type[Self]:
     """Returns the maker of the answers to a problem."""
+    # `has_labels` and its like are read from a class before there is a card to
+    # make an object of: each problem gets a class of its own.
     fields = {
       "problem": problem,
       "has_labels": problem.has_labels,
@@ -66,22 +69,26 @@ class Classification(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     card = self.card
+    # An output that is one number, as of a regression, has no axes.
     logits = np.stack(
       [np.atleast_1d(x[self.number or "logits"]) for x in outputs]
     )
+
+    # A request is one text, so all its rows are windows of text 0. From here on
+    # the code of run_classifier.py answers: there is no second truth.
     of_one_text = np.zeros(len(logits), int)
-    found = classification_results.answer(
-      classification_results.pool_windows(
-        logits, of_one_text, card.settings["window_pooling"]
-      ),
-      card.kind,
-      card.labels,
-      np.array(card.thresholds) if card.thresholds else None,
+    pooled = classification_results.pool_windows(
+      logits, of_one_text, card.settings["window_pooling"]
     )
-    [answer] = found.as_labels()
+    thresholds = np.array(card.thresholds) if card.thresholds else None
+    predictions = classification_results.answer(
+      pooled, card.kind, card.labels, thresholds
+    )
+
+    [answer] = predictions.as_labels()
     described: dict[str, Any] = {self.result: answer}
     if self.has_labels:
-      shares = map(_round, found.probabilities[0])
+      shares = map(_round, predictions.probabilities[0])
       described["probabilities"] = dict(zip(card.labels, shares, strict=True))
     return described
 
@@ -103,13 +110,15 @@ class Features(answer_maker.AnswerMaker):
   def with_prompt(self, name):
     prompts = self.card.settings.get("prompts")
     text_prompts.find_prompt(prompts, name, "prompt_name")
+
+    # A copy, as threads share this maker and each request may name a prompt.
     maker = copy.copy(self)
     maker.prompt_name = name
     return maker
 
   def encode(self, request):
     if isinstance(request, dict) and request.get(_PROMPT_NAME) is not None:
-      request = dict(request)
+      request = dict(request)  # The caller keeps the name in its own.
       return self.with_prompt(request.pop(_PROMPT_NAME)).encode(request)
     return super().encode(request)
 
@@ -118,7 +127,9 @@ class Features(answer_maker.AnswerMaker):
     name = self.prompt_name
     name = get("default_prompt_name") if name is None else name
     prompt = text_prompts.find_prompt(get("prompts"), name, "prompt_name")
-    prompts = {"text": prompt}  # The second text of a pair has none.
+
+    # The second text of a pair has no prompt, but is lower-cased, too.
+    prompts = {"text": prompt}
     prepared = {
       name: text_prompts.prepare(text, prompts.get(name), get("lower_case"))
       for name, text in texts.items()
@@ -144,10 +155,15 @@ class FillMask(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     [output] = outputs
-    tokens = self._tokenizer.inv_vocab  # Lacks ids of repeated lines.
+    # It lacks the ids of lines that are repeated later in the vocabulary: their
+    # tokens are shown as "".
+    tokens = self._tokenizer.inv_vocab
+
+    # Positions are filled with -1 up to the text with the most masks.
     masks = []
     for place in np.flatnonzero(output["positions"] >= 0):
-      ids, shares = output["ids"][place], output["probabilities"][place]
+      ids = output["ids"][place]
+      shares = output["probabilities"][place]
       pairs = zip(ids.tolist(), map(_round, shares), strict=True)
       guesses = [
         {"token": tokens.get(i, ""), "probability": x} for i, x in pairs
@@ -162,7 +178,8 @@ class FillMask(answer_maker.AnswerMaker):
 class MultipleChoice(answer_maker.AnswerMaker):
   """Probabilities of choices. Outputs: `logits`, one number a choice."""
 
-  title, result = "Chooses among answers", "predicted"
+  title = "Chooses among answers"
+  result = "predicted"
   number = "logits"
   settings = {}
   texts = ("context", "question", answer_maker.CHOICES)
@@ -173,6 +190,9 @@ class MultipleChoice(answer_maker.AnswerMaker):
     choices = texts[answer_maker.CHOICES]
     if not context and not question:
       raise ValueError("neither a context nor a question")
+
+    # The rows of run_multiple_choice.py, one for each choice. Id and label of
+    # an example matter in training only.
     example = multiple_choice.Example("", context, question, choices, None, "")
     most = self.card.max_seq_length
     [feature] = multiple_choice.make_features([example], self._tokenizer, most)
@@ -180,6 +200,7 @@ class MultipleChoice(answer_maker.AnswerMaker):
     return answer_maker.Encoded(list(rows), feature.was_cut, choices)
 
   def _answer(self, encoded, outputs):
+    # Each choice is a row with one score; the softmax is over the choices.
     logits = np.array([[output["logits"] for output in outputs]])
     [shares] = _softmax(logits)
     predicted = int(shares.argmax())
@@ -202,16 +223,22 @@ class Tagging(answer_maker.AnswerMaker):
   texts = ("text",)
 
   def _encode(self, texts):
+    # Words are split as in training; their places in the text are answered.
     text = texts["text"]
     places = tagging.split_words(text, self.card.settings["by_character"])
     places = tuple(places)
     words = tuple(text[start:end] for start, end in places)
+
+    # Long texts become several rows.
     features = tagging.make_features(
       [tagging.Sentence(words, None, 0, "", 1, text, places)],
       self._tokenizer,
       self.card.labels,
       self.card.max_seq_length,
     )
+
+    # A mask says at which tokens of a row words begin: a word has the label of
+    # its first token.
     rows, masks = [], []
     for feature in features:
       ids = feature.input_ids
@@ -221,17 +248,21 @@ class Tagging(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     text, places, masks = encoded.source
+    # The logits of words, without padding and further pieces. The empty array
+    # is for a text without words.
     of_words = [np.zeros([0, len(self.card.labels)])] + [
       output["logits"][: len(mask)][mask]
       for output, mask in zip(outputs, masks, strict=True)
     ]
-    logits = np.concatenate(of_words)
+    logits = np.concatenate(of_words)  # [words, L]
     shares = _softmax(logits)
     labels = [self.card.labels[number] for number in shares.argmax(-1)]
     certainty = shares.max(-1)
 
+    # Words and entities are described alike, but their keys differ.
     def describe(start, end, text_name, type_name, type):
-      first, last = places[start][0], places[end - 1][1]
+      first = places[start][0]
+      last = places[end - 1][1]
       return {
         text_name: text[first:last],
         type_name: type,
@@ -244,6 +275,8 @@ class Tagging(answer_maker.AnswerMaker):
       describe(place, place + 1, "word", "label", label)
       for place, label in enumerate(labels)
     ]
+
+    # Without a scheme such as BIO, labels mark no entities.
     if self.card.settings["label_scheme"] == tagging_schemes.NO_SCHEME:
       return {"words": words}
     entities = [
@@ -259,7 +292,8 @@ class Tagging(answer_maker.AnswerMaker):
 class QuestionAnswering(answer_maker.AnswerMaker):
   """Answers: parts of contexts. Outputs: `start_logits`, `end_logits`."""
 
-  title, result = "Answers questions about texts", "answer"
+  title = "Answers questions about texts"
+  result = "answer"
   head = "bert.heads.SpanModel"
   settings = {
     "doc_stride": export_card.COUNT,
@@ -276,7 +310,11 @@ class QuestionAnswering(answer_maker.AnswerMaker):
   def __init__(self, card: export_card.Card, vocab_file: str):
     super().__init__(card, vocab_file)
     settings = card.settings
+    # The original lets an answer begin in the padding: then a row needs all of
+    # it for the same scores.
     self.pads_fully = settings["padding_competes"]
+
+    # Rows are made and spans are found by the code of run_squad.py.
     shape = squad_features.SquadFeatureSettings(
       vocab_file,
       card.do_lower_case,
@@ -303,6 +341,8 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     [(document, _)] = self._maker.documents([question])
     # Computed here: its ValueError must not fail the whole batch.
     _ = document.first_tokens
+
+    # A window of the context, with the question before it, is a row.
     query, windows, was_cut = self._maker.windows(document, question)
     rows = [
       self._pack(query, document.ids[start : start + length])
@@ -313,6 +353,10 @@ class QuestionAnswering(answer_maker.AnswerMaker):
 
   def _answer(self, encoded, outputs):
     question, document, query_length, windows = encoded.source
+
+    # Start and end logits of all windows, of the full length as in training. A
+    # row was padded to the longest of its batch: the scores of this padding
+    # must not matter, unless padding competes.
     shape = [2, len(windows), self.card.max_seq_length]
     logits = np.full(shape, _NEVER, np.float32)
     pairs = zip(encoded.rows, outputs, strict=True)
@@ -321,9 +365,12 @@ class QuestionAnswering(answer_maker.AnswerMaker):
       for part, name in enumerate(("start_logits", "end_logits")):
         values = output[name][:end]
         logits[part, index, : len(values)] = values
-    found = self._find(document, query_length, windows, *logits)
-    chosen = found.decide(self.card.settings["null_score_diff_threshold"])
-    answer = squad_answers.describe(question, found, chosen)
+
+    prediction = self._find(document, query_length, windows, *logits)
+    chosen = prediction.decide(self.card.settings["null_score_diff_threshold"])
+    answer = squad_answers.describe(question, prediction, chosen)
+
+    # Whoever asked knows the question, and gave it no id.
     del answer["id"], answer["question"]
     for span in (answer, *answer["runners_up"]):
       span["probability"] = _round(span["probability"])
@@ -369,15 +416,20 @@ def is_trained(kind: str) -> bool:
 def check(card: export_card.Card) -> None:
   """Raises a ValueError if no answers can be made by a card."""
   maker = find_maker(card.kind)
+
+  # Labels and thresholds, as the kind of model needs them.
   if maker.has_labels != bool(card.labels):
     raise ValueError(f"{len(card.labels)} labels of the kind {card.kind}")
   if maker.has_thresholds and len(card.thresholds) != len(card.labels):
     raise ValueError(
       f"{len(card.thresholds)} thresholds for {len(card.labels)} labels"
     )
+
+  # A classifier that learned from single texts takes no second one.
   single = tuple(name for name in maker.texts if name != "text_pair")
   if card.inputs not in (maker.texts, single):
     raise ValueError(f"inputs are {card.inputs}, expected {maker.texts}")
+
   settings = {**card.settings, "max_seq_length": card.max_seq_length}
   check_settings(card.kind, settings, card.max_position_embeddings)
 
@@ -385,9 +437,18 @@ def check(card: export_card.Card) -> None:
 def check_settings(
   kind: str, settings: Mapping[str, Any], most_tokens: int
 ) -> None:
-  """Raises a ValueError if a model of so many tokens cannot answer by them."""
+  """Raises a ValueError if a model cannot answer by these settings.
+
+  Args:
+    kind: of the model, as `find_maker` takes it.
+    settings: `max_seq_length`, and the settings of the maker by their names.
+    most_tokens: the longest input of the model, its max_position_embeddings.
+  """
+  # Room for [CLS], [SEP] and one token at least.
   allowed = {"max_seq_length": (range(3, most_tokens + 1),)}
   files.check_values(settings, {**allowed, **find_maker(kind).settings})
+
+  # Windows must overlap and hold a part of the text.
   length = settings["max_seq_length"]
   if "window_pooling" in settings:
     packing.check_doc_stride(settings.get("doc_stride"), length)

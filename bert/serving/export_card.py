@@ -54,27 +54,38 @@ class Card:
   quantization: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
+    # Each value has the type of its field; some have a range, too. An encoder
+    # without attention has 0 heads.
     allowed = {
       field.name: (typing.get_origin(field.type) or field.type,)
       for field in dataclasses.fields(self)
     }
     allowed |= {"num_layers": COUNT, "num_heads": (range(10**4),)}
     files.check_values(vars(self), allowed)
+
+    # What the lists hold.
     for name, kinds in _ITEMS.items():
       for value in getattr(self, name):
         files.check_values({name: value}, {name: kinds})
 
 
 def check_file(folder: str, name: str, card: Card) -> None:
-  """Compares a file with its hash; a ValueError says that it is another."""
+  """Compares a file with its hash; a ValueError says that it is another.
+
+  Args:
+    folder: of the export.
+    name: of the file in it, a key of `card.hashes`.
+    card: of the export.
+  """
   path = os.path.join(folder, name)
   try:
-    found = files.hash_file(path)
+    digest = files.hash_file(path)
   except OSError as error:
     raise ValueError(
       f"{path}: {error.strerror}; copy the whole folder of the export"
     ) from None
-  if found != card.hashes.get(name):
+
+  if digest != card.hashes.get(name):
     raise ValueError(
       f"{path}: not the file that {FILE} describes: copy the export again"
     )
@@ -98,8 +109,8 @@ def export_command(model: str, task: str = "") -> str:
 
 def _describe(folder: str) -> str:
   """Says what a folder without a card is, and how to make an export of it."""
-  found = os.listdir(folder) if os.path.isdir(folder) else []
-  if FILE not in found and not _MODELS.isdisjoint(found):
+  names = os.listdir(folder) if os.path.isdir(folder) else []
+  if FILE not in names and not _MODELS.isdisjoint(names):
     return f"a model, not an export: `{export_command(folder)}` makes one"
   return f"no readable {FILE} there; expected an --export_dir"
 
@@ -113,6 +124,8 @@ def read(
     content = files.read_json(path)
   except (OSError, ValueError):
     raise ValueError(f"{folder}: {_describe(folder)}") from None
+
+  # The version first: its message is clearer than one about the seal.
   if content.get("version") != VERSION:
     raise ValueError(
       f"{path}: version {content.get('version')!r}, expected {VERSION}: "
@@ -120,11 +133,15 @@ def read(
     )
   if content != seal(content):
     raise ValueError(f"{path}: not as it was written; copy or export it again")
+
+  # JSON has lists where the card has tuples. Unknown fields are left out.
   values: dict[str, Any] = {
     field.name: tuple(value) if isinstance(value, list) else value
     for field in dataclasses.fields(Card)
     for value in [content.get(field.name)]
   }
+
+  # A card may be whole and still ask for something that no answer can have.
   try:
     card = Card(**values)
     check(card)

@@ -23,7 +23,8 @@ BATCH_SIZE = 4
 
 # What runs an export of --format=onnx; the first one is the default.
 ENGINES = tuple(formats.FORMATS["onnx"].engines)
-# Texts by which OpenVINO compares its types of numbers.
+# Texts by which OpenVINO compares its types of numbers. The second one has a
+# mask, so that a model of masked words has something to guess.
 _PROBES = (
   "The film starts slowly, but after half an hour nobody looks at the clock.",
   "In 1998 the company moved its office from Paris to [MASK].",
@@ -67,14 +68,20 @@ class ExportedModel:
     vocab_file: str | None = None,
   ):
     self.card = card or export_card.read(folder, answers.check)
+
+    # With another vocabulary, ids would mean other tokens: answers would be
+    # wrong without a word. The oldest exports have no hashes.
     vocab_file = vocab_file or vocabulary_table.find([folder])
     if not vocab_file:
       raise ValueError(f"{folder}: holds no vocabulary: export it again")
     for name in vocabulary_table.saved_names(vocab_file):
       if self.card.hashes:
         export_card.check_file(folder, name, self.card)
+
     self.name = os.path.basename(os.path.abspath(folder))
     self.maker = answers.find_maker(self.card.kind)(self.card, vocab_file)
+
+    # Only the engine that is asked for by name, OpenVINO, needs probes.
     if isinstance(engine, str):
       probes = _make_probes(self.maker) if engine else []
       engine = open_engine(folder, self.card, threads, engine, probes)
@@ -91,9 +98,11 @@ class ExportedModel:
     self, rows: Sequence[packing.PackedIds]
   ) -> list[answer_maker.Outputs]:
     """Computes the outputs of inputs in one call of the engine."""
-    found = self._engine.run(_pad(rows, max(map(self.size, rows))))
+    outputs = self._engine.run(_pad(rows, max(map(self.size, rows))))
+
+    # From arrays for all rows to arrays for each row.
     return [
-      {name: values[place] for name, values in found.items()}
+      {name: values[place] for name, values in outputs.items()}
       for place in range(len(rows))
     ]
 
@@ -115,17 +124,27 @@ class ExportedModel:
     """
     rows = [row for request in requests for row in request.rows]
     most_tokens = most_tokens or BATCH_SIZE * self.card.max_seq_length
+
+    # Rows are computed in the order of their length, to pad little; the outputs
+    # go back to the places of their rows.
     outputs: list[answer_maker.Outputs] = [{}] * len(rows)
     for indices in group_by_length(list(map(self.size, rows)), most_tokens):
-      found = self.compute([rows[index] for index in indices])
-      for index, output in zip(indices, found, strict=True):
+      computed = self.compute([rows[index] for index in indices])
+      for index, output in zip(indices, computed, strict=True):
         outputs[index] = output
     return self.maker.answer_all(requests, outputs)
 
   def check_head(
     self, request: answer_maker.Encoded, layer: Any = None, head: Any = None
   ) -> None:
-    """Raises a ValueError if there is no such head, or no token."""
+    """Raises a ValueError if there is no such head, or no token.
+
+    Args:
+      request: whose first input `attend` would look at.
+      layer: a number from 0, as a client gave it; None together with `head`
+        for all heads of all layers.
+      head: likewise.
+    """
     if not self.card.num_heads:
       raise ValueError("the model's encoder has no attention")
     if not request.rows:
@@ -146,18 +165,23 @@ class ExportedModel:
   ) -> answer_maker.Answer:
     """Returns tokens of a request's first input, and a head's attention.
 
-    Without `layer` and `head`, that of all heads [layers, heads, S, S] comes as
-    base64 of 16-bit integers, little-endian, 65535 for 1. `check_head` says
-    whether there is such a head.
+    Args:
+      request: of `maker.encode`. `check_head` says whether it has an input, and
+        whether the model has such a head.
+      layer: the number of a layer from 0.
+      head: the number of a head. Without `layer` and `head`, the attention of
+        all heads [layers, heads, S, S] comes as base64 of 16-bit integers,
+        little-endian, 65535 for 1.
     """
     row = request.rows[0]
-    found = self._engine.attend(_pad([row], len(row.input_ids)))[0]
+    maps = self._engine.attend(_pad([row], len(row.input_ids)))[0]
     if layer is not None:
-      shown = found[layer, head].round(5).tolist()
+      attention = maps[layer, head].round(5).tolist()
     else:
-      numbers = (found * 65535).round().astype("<u2")
-      shown = base64.b64encode(numbers.tobytes()).decode()
-    return {"tokens": self.maker.tokens(row), "attention": shown}
+      # In decimal digits, the maps of all heads would be several times as long.
+      numbers = (maps * 65535).round().astype("<u2")
+      attention = base64.b64encode(numbers.tobytes()).decode()
+    return {"tokens": self.maker.tokens(row), "attention": attention}
 
 
 def open_engine(
@@ -169,17 +193,27 @@ def open_engine(
 ) -> Engine:
   """Loads the model of an export with a named engine, or that of its format.
 
-  By the probes, inputs int32 [1, S], OpenVINO finds the type of its
-  numbers. Products of int8 are for ONNX Runtime alone: OpenVINO takes longer
-  for them than for a float32 export.
+  Args:
+    folder: of the export.
+    card: its export.json.
+    threads: how many the engine has; 0: one for each core.
+    name: of the engine, one of `ENGINES`; "" for the default of the format.
+    probes: inputs by name, int32 [1, S], by which OpenVINO finds the type of
+      its numbers.
+
+  Raises:
+    ValueError: no such engine runs this export.
   """
-  kind = formats.FORMATS.get(card.format)
-  engines = kind.engines if kind else {}
+  export_format = formats.FORMATS.get(card.format)
+  engines = export_format.engines if export_format else {}
   if name and name not in engines:
     raise ValueError(
       f"--engine={name}: {folder} has the format {card.format}; expected one "
       f"of {', '.join(ENGINES)}, and an export of --format=onnx"
     )
+
+  # Products of int8 are for ONNX Runtime alone: OpenVINO takes longer for them
+  # than for a float32 export.
   if card.quantization:
     if name == "openvino":
       raise ValueError(
@@ -187,18 +221,21 @@ def open_engine(
         "is slower than with float32: leave out --engine, or export the model "
         "without --quantize"
       )
+
+    # Exports of older versions do not say how they saturate: they may.
     if card.quantization.get("saturates", True) and processor.saturates_int8():
       progress.note(
         f"note: {folder}: an int8 export of an older version, whose products "
         "saturate on this processor, which has no VNNI: answers may differ "
         "from those that were compared; export the model again"
       )
+
   if not engines:
-    known = " or ".join(
-      sorted(n for n, kind in formats.FORMATS.items() if kind.engines)
+    readable = " or ".join(
+      sorted(name for name, row in formats.FORMATS.items() if row.engines)
     )
     raise ValueError(
-      f"{folder}: its format is {card.format}; this takes {known}"
+      f"{folder}: its format is {card.format}; this takes {readable}"
     )
   return engines[name or next(iter(engines))](folder, card, threads, probes)
 
@@ -206,10 +243,12 @@ def open_engine(
 def _make_probes(
   maker: answer_maker.AnswerMaker,
 ) -> list[dict[str, np.ndarray]]:
+  """Makes inputs of one row each, of texts that any model may be given."""
   rows = []
   for text in _PROBES:
-    texts = {name: text for name in maker.is_required}
-    texts |= {n: [text, "No."] for n in texts if n == answer_maker.CHOICES}
+    texts: dict[str, Any] = {name: text for name in maker.is_required}
+    if answer_maker.CHOICES in texts:
+      texts[answer_maker.CHOICES] = [text, "No."]
     rows += maker.encode(texts).rows[:1]
   return [_pad([row], len(row.input_ids)) for row in rows]
 
@@ -219,8 +258,12 @@ def _pad(rows, length: int) -> dict[str, np.ndarray]:
   padded = {}
   for name in rows[0]._fields:
     values = [getattr(row, name) for row in rows]
+
+    # Only what a head takes besides may have another width.
     is_of_tokens = name in packing.INPUT_NAMES
     width = length if is_of_tokens else max(map(len, values))
+
+    # As in training, inputs are padded with zeros, in the mask as well.
     padded[name] = np.zeros([len(rows), width], np.int32)
     for index, row_values in enumerate(values):
       padded[name][index, : len(row_values)] = row_values
@@ -236,6 +279,7 @@ def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
   >>> list(group_by_length([5, 1, 9, 2, 30], 10))
   [[1, 3], [0], [2], [4]]
   """
+  # Sizes rise, so the last one of a group is its largest.
   group: list[int] = []
   for index in sorted(range(len(sizes)), key=sizes.__getitem__):
     if group and sizes[index] * (len(group) + 1) > most:
@@ -248,6 +292,7 @@ def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
 
 def makes_vectors(folder: str) -> bool:
   """Returns whether a folder holds an encoder of sentences, and no head."""
+  # A folder with a head as well answers by it: settings.json has its problem.
   settings = files.read_json_if_any(os.path.join(folder, "settings.json"))
   is_encoder = files.exists(os.path.join(folder, sbert_files.MODULES))
   return is_encoder and not answers.is_trained(str(settings.get("problem")))

@@ -47,7 +47,9 @@ _MOST_CONNECTIONS = 1000  # More wait to be accepted.
 _MOST_REQUESTS = 1024  # In one body.
 _LARGE_BODY = 1 << 15  # Bytes; what has more may take seconds.
 _MOST_ITEMS = 1024  # Items of a list, written in one call.
-_MOST_HEADER_BYTES = 1 << 15  # waitress adds lines of one name by copying.
+# Bytes. waitress joins header lines of one name by copying all of them again
+# for each line, so that the time grows with the square of their size.
+_MOST_HEADER_BYTES = 1 << 15
 # Bytes read of a body that is too large, to be able to answer it.
 _MOST_DISCARDED = 1 << 26
 
@@ -108,6 +110,8 @@ class Batcher:
       return []
     job = _Job(rows, list(map(self._model.size, rows)))
     self._new.put(job)
+
+    # Whoever no longer waits cancels, and `_collect` drops the job.
     try:
       return job.result.result(self._limits.answer_seconds)
     finally:
@@ -123,6 +127,8 @@ class Batcher:
     """Takes new jobs; waits for the first, and a little longer for others."""
     if not self._jobs:
       self._jobs.append(self._new.get())
+
+    # Once there is enough for a batch, only jobs are taken that are there.
     deadline = time.monotonic() + self._limits.wait_seconds
     tokens = sum(job.tokens for job in self._jobs)
     with contextlib.suppress(queue.Empty):
@@ -131,6 +137,8 @@ class Batcher:
         left = 0.0 if is_enough else max(0.0, deadline - time.monotonic())
         self._jobs.append(self._new.get(timeout=left))
         tokens += self._jobs[-1].tokens
+
+    # Without the jobs that have failed, or that nobody waits for.
     live = (job for job in self._jobs if job.left and not job.result.done())
     self._jobs = collections.deque(live)
 
@@ -144,6 +152,9 @@ class Batcher:
     first = self._jobs.popleft()
     self._jobs.append(first)
     length, chosen = first.length, [first.take()]
+
+    # All inputs of a call are padded to one length. What is less than half as
+    # long waits for its own turn: it would be padding for the most part.
     room, line = self._limits.batch_tokens // length, self._jobs.copy()
     while line and len(chosen) < room:
       job = line.popleft()
@@ -156,8 +167,9 @@ class Batcher:
   def _compute(self, chosen):
     """Computes inputs; only the job of one that fails gets its error."""
     try:
-      found = self._model.compute([job.rows[index] for job, index in chosen])
+      computed = self._model.compute([job.rows[index] for job, index in chosen])
     except Exception as error:
+      # Which one it was is not known: each is tried alone.
       if len(chosen) > 1:
         for item in chosen:
           self._compute([item])
@@ -166,7 +178,9 @@ class Batcher:
       with contextlib.suppress(futures.InvalidStateError):
         job.result.set_exception(error)
       return
-    for (job, index), outputs in zip(chosen, found, strict=True):
+
+    # The last output of a job wakes the thread that waits for it.
+    for (job, index), outputs in zip(chosen, computed, strict=True):
       job.outputs[index] = outputs
       job.missing -= 1
       if not job.missing:
@@ -200,8 +214,12 @@ class Application:
     names: Sequence[str],
   ):
     self._model = model
+    # Names are compared in lower case, without the dot of the DNS's root.
     self._names = {name.lower().rstrip(".") for name in names}
     self._batcher, self._limits = Batcher(model, limits), limits
+
+    # By method and path. An action returns what becomes JSON, or bytes and
+    # their type.
     gets: dict[str, Callable] = {
       **dict.fromkeys(_PAGE, lambda environ: _read_page(environ["PATH_INFO"])),
       "/model": lambda environ: self._describe(),
@@ -212,20 +230,24 @@ class Application:
 
   def __call__(self, environ, start_response) -> list[bytes]:
     status, content = self._respond(environ)
-    kind = "application/json"
+    content_type = "application/json"
     if isinstance(content, tuple):
-      content, kind = content
+      content, content_type = content
     else:
       content = "".join(_dump(content)).encode()
+
+    # A browser must not take an answer, which repeats texts, for a script.
     headers = [
-      ("Content-Type", kind),
+      ("Content-Type", content_type),
       ("Content-Length", str(len(content))),
       ("X-Content-Type-Options", "nosniff"),
       ("Content-Security-Policy", _POLICY),
     ]
-    if status == 405:
-      known = (m for m, a in self._actions.items() if environ["PATH_INFO"] in a)
-      headers.append(("Allow", ", ".join(known)))
+    if status == 405:  # HTTP asks for the methods that would do.
+      path = environ["PATH_INFO"]
+      methods = (name for name, acts in self._actions.items() if path in acts)
+      headers.append(("Allow", ", ".join(methods)))
+
     start_response(f"{status} {http.HTTPStatus(status).phrase}", headers)
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [content]
 
@@ -239,6 +261,7 @@ class Application:
       status = 503
       message = "too many requests are waiting, or one takes too long"
     except Exception as error:
+      # A fault of ours: its text is for our log, and not for a stranger.
       print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)
       status, message = 500, "internal error"
     return status, {"error": message}
@@ -248,10 +271,13 @@ class Application:
 
     After DNS rebinding their Origin is the Host, but not one of our names.
     """
+    # The name by which the sender called this server.
     host = environ.get("HTTP_HOST", "")
     if not self._is_ours(host):
       message = f"Host {host!r:.80} is not this server; see --allowed_hosts"
       raise _RefusedError(403, message)
+
+    # The site of the page that sends; programs do not say any.
     origin = environ.get("HTTP_ORIGIN", host)
     if origin not in (host, f"http://{host}", f"https://{host}"):
       raise _RefusedError(403, f"Origin {origin!r:.80} is another site")
@@ -270,6 +296,8 @@ class Application:
     actions = self._actions.get(method, {})
     if path in actions:
       return actions[path]
+
+    # The message shows how to ask, as people try addresses by hand.
     if path in self._actions["POST"]:
       inputs = self._model.maker.is_required
       texts = {n: ["..."] * 2 if n == "choices" else "..." for n in inputs}
@@ -277,11 +305,12 @@ class Application:
       raise _RefusedError(405, message)
     if path in self._actions["GET"]:
       raise _RefusedError(405, f"{path} takes GET")
-    known = f"; {method} knows {', '.join(actions)}" if actions else ""
-    raise _RefusedError(404, f"nothing here{known}")
+    listing = f"; {method} knows {', '.join(actions)}" if actions else ""
+    raise _RefusedError(404, f"nothing here{listing}")
 
   def _describe(self) -> dict[str, Any]:
     card, inputs = self._model.card, self._model.maker.is_required.items()
+    # The page draws itself by these.
     names = ("kind", "labels", "num_layers", "num_heads", "max_seq_length")
     quantized = card.quantization.get("dtype", "")
     return {
@@ -305,6 +334,9 @@ class Application:
         requests = maker.encode_all(inputs)  # An error says which one is wrong.
       else:
         requests = [maker.encode(content)]
+
+    # The thread waits here for its rows, which are computed with those of
+    # other requests.
     rows = [row for request in requests for row in request.rows]
     answers = maker.answer_all(requests, self._batcher.compute(rows))
     return {"outputs": answers} if is_list else answers[0]
@@ -325,15 +357,18 @@ def _dump(value: Any) -> Iterator[str]:
       yield f"{', ' if number else '{'}{json.dumps(key)}: "
       yield from _dump(item)
     yield "}" if value else "{}"
+  # A vector, a number, a text: one call writes it.
   elif not isinstance(value, list) or not isinstance(
     next(iter(value), 0), dict
   ):
     yield json.dumps(value, ensure_ascii=False)
-  elif len(value) <= _MOST_ITEMS:  # Each may be long.
+  # Such as the answers to a body: each may be long.
+  elif len(value) <= _MOST_ITEMS:
     for number, item in enumerate(value):
       yield ", " if number else "["
       yield from _dump(item)
     yield "]"
+  # Such as the words of a long text: each is short.
   else:
     for start in range(0, len(value), _MOST_ITEMS):
       items = value[start : start + _MOST_ITEMS]
@@ -371,11 +406,13 @@ class _Parser(parser.HTTPRequestParser):
       raise parser.ParsingError("both Transfer-Encoding and Content-Length")
 
   def received(self, data):
+    # What is left of a refused body is read and dropped.
     if self._left:
       used = min(len(data), self._left)
       self._left -= used
       self.completed = not self._left
       return used
+
     used = super().received(data)
     too_large = isinstance(self.error, utilities.RequestEntityTooLarge)
     if too_large and not self.chunked:
@@ -409,6 +446,8 @@ class _Channel(channel.HTTPChannel):
     silent_seconds = time.time() - self.last_activity
     if self.total_outbufs_len and silent_seconds > self.adj.channel_timeout:
       self.handle_close()
+
+    # The answer has been sent: the next request gets a thread.
     if self._is_waiting and not self.total_outbufs_len:
       self._is_waiting = False
       self.server.add_task(self)  # pyright: ignore
@@ -452,6 +491,8 @@ def serve(model: exported_model.ExportedModel, settings: Any) -> int:
   """Serves as predict.py's settings say until a signal; returns the status."""
   for name in settings.allowed_hosts:
     check_name(name)
+
+  # Bound here, not by waitress: a port in use is an error of these flags.
   host, port = settings.host, settings.port
   family = socket.AF_INET6 if ":" in host else socket.AF_INET
   listener = socket.socket(family, socket.SOCK_STREAM)
@@ -460,18 +501,21 @@ def serve(model: exported_model.ExportedModel, settings: Any) -> int:
     listener.bind((host, port))
   except (OSError, OverflowError) as error:
     raise ValueError(f"--host={host} --port={port}: {error}") from None
+
   limits = Limits(
     body_bytes=settings.max_request_bytes,
     batch_tokens=settings.batch_size * model.card.max_seq_length,
     wait_seconds=settings.batch_wait_ms / 1000,
   )
   names = [host, "localhost", socket.gethostname(), *settings.allowed_hosts]
+
   # It listens from here on, so that the address below can be asked at once.
   listening = make_server(Application(model, limits, names), listener, limits)
   for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: sys.exit())
-  shown = f"[{host}]" if ":" in host else host
-  print(f"http://{shown}:{listener.getsockname()[1]}/", flush=True)
+  url_host = f"[{host}]" if ":" in host else host
+  print(f"http://{url_host}:{listener.getsockname()[1]}/", flush=True)
+
   # After SystemExit, answers under way have up to 5 s more in each lane.
   listening.run()
   print("stopped", file=sys.stderr)
@@ -479,7 +523,13 @@ def serve(model: exported_model.ExportedModel, settings: Any) -> int:
 
 
 def make_server(application: Application, listener, limits: Limits):
-  """Makes the waitress server of a socket; its `run` serves."""
+  """Makes the waitress server of a socket; its `run` serves.
+
+  Args:
+    application: answers the requests.
+    listener: a socket that is bound to its address.
+    limits: of bodies, connections and threads.
+  """
   # Warnings of many requests at once.
   logging.getLogger("waitress").setLevel(logging.ERROR)
   made: Any = server.create_server(
@@ -495,6 +545,8 @@ def make_server(application: Application, listener, limits: Limits):
     ident="bert",
     asyncore_use_poll=True,  # select() ends at 1024 files.
   )
+
+  # waitress has no arguments for these two.
   made.channel_class = _Channel
   made.task_dispatcher = _Dispatcher(limits.threads)
   return made

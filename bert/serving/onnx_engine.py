@@ -15,6 +15,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state  # pyright: ignore
 from bert.data import remote
 from bert.serving import export_card
 
+# What the runtime raises at a model that it cannot read: classes of its own,
+# which have no other base than Exception.
 _FAULTS = tuple(
   value
   for value in vars(onnxruntime_pybind11_state).values()
@@ -28,14 +30,16 @@ class Engine:
   name = "onnxruntime"
 
   def __init__(self, folder: str, card: export_card.Card, threads: int = 0):
-    # Before the runtime, which believes its graphs. The weights are hashed
-    # while it reads them.
+    # Before the runtime, which believes its graphs.
     model_file, data_file = export_card.ONNX_FILE, export_card.ONNX_DATA_FILE
     export_card.check_file(folder, model_file, card)
     path = os.path.join(folder, model_file)
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # Errors only.
+
+    # The weights are hashed while the runtime reads them.
     with futures.ThreadPoolExecutor(1) as thread:
       hashing = thread.submit(export_card.check_file, folder, data_file, card)
       try:
@@ -51,6 +55,8 @@ class Engine:
           f"install the latest or export again: {' '.join(str(error).split())}"
         ) from None
       hashing.result()
+
+    # Each score gets the name of a label: their numbers must be equal.
     outputs = {o.name: o.shape for o in self._session.get_outputs()}
     count, shape = len(card.labels), outputs.get("logits", [])
     if count and shape[-1:] != [count]:
@@ -58,6 +64,8 @@ class Engine:
         f"{folder}: {export_card.FILE} has {count} labels, the model scores "
         f"{shape[-1]}: export the model again"
       )
+
+    # A call computes the answers or the attention, and never both.
     self._maps = [n for n in outputs if n.startswith(export_card.ATTENTION)]
     self._names = [n for n in outputs if n not in self._maps]
     # Else all outputs are computed, attention too.

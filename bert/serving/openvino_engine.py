@@ -22,19 +22,25 @@ class Engine:
 
   def __init__(self, folder: str, card: export_card.Card, threads: int, probes):
     path = os.path.join(folder, export_card.ONNX_FILE)
+    # Both files must be the ones that the card describes.
     for name in (export_card.ONNX_FILE, export_card.ONNX_DATA_FILE):
       export_card.check_file(folder, name, card)
+
     self._core = openvino.Core()
     self._config = {"INFERENCE_NUM_THREADS": threads or os.cpu_count()}
     try:
       data = os.path.join(folder, export_card.ONNX_DATA_FILE)
       self._model = self._core.read_model(remote.local_copy(path, data))
-      self.run, self.name = self._compile("f32"), "openvino, float32"
+      self.run = self._compile("f32")
+      self.name = "openvino, float32"
     except RuntimeError as error:
       message = " ".join(str(error).split())
       raise ValueError(f"{path}: openvino fails: {message:.300}") from None
-    known = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    if "BF16" in known and processor.multiplies_bfloat16():
+
+    # bfloat16 is faster only where the processor itself multiplies it, and some
+    # models lose too much by it.
+    types = self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    if "BF16" in types and processor.multiplies_bfloat16():
       fast = self._compile("bf16")
       worst = _compare([(fast(ids), self.run(ids)) for ids in probes])
       if is_close := worst <= _MOST_DIFFERENCE:  # Not if it is NaN.
@@ -44,12 +50,14 @@ class Engine:
 
   def _compile(self, precision, attends=False):
     """Makes the function from ids to outputs; those left out cost no time."""
+    # The nodes to compute, by the names of their outputs.
     nodes = {}
     for output in self._model.outputs:
       # Its other names are of values within the graph, such as MatMul_1:0.
       [name] = [name for name in output.names if ":" not in name]
       if name.startswith(export_card.ATTENTION) == attends:
         nodes[name] = output.node
+
     inputs = self._model.get_parameters()
     model = openvino.Model(list(nodes.values()), inputs)  # pyright: ignore
     config = {"INFERENCE_PRECISION_HINT": precision, **self._config}
@@ -57,8 +65,8 @@ class Engine:
 
     def infer(inputs):
       request = compiled.create_infer_request()  # As several threads need.
-      found = request.infer(dict(inputs))
-      return {name: np.array(found[i]) for i, name in enumerate(nodes)}
+      values = request.infer(dict(inputs))
+      return {name: np.array(values[i]) for i, name in enumerate(nodes)}
 
     return infer
 
@@ -74,9 +82,11 @@ def _compare(pairs):
   """Returns the largest difference of floats, by the largest of its output."""
   shares = []
   for name, value in pairs[0][1].items():
-    if value.dtype.kind == "f":
+    if value.dtype.kind == "f":  # Ids and positions have no scale.
       # Logits and probabilities near 0 may differ more than by their share.
       least = 1e-9 if name == "vectors" else 1.0
+
+      # The largest exact value over all probes.
       scale = max(np.abs(exact[name]).max(initial=least) for _, exact in pairs)
       differ = (np.abs(x[name] - y[name]).max(initial=0) for x, y in pairs)
       shares += [value / scale for value in differ]

@@ -45,7 +45,8 @@ class _Row(NamedTuple):
   fault: str = ""  # What is wrong with it.
 
 
-# The columns of the inputs, None for one without; or None: all are in order.
+# For each input of the model its column from 0, or None if the file has none
+# for it. None instead of a list: the columns are the inputs, in their order.
 _Places = Sequence[int | None] | None
 
 
@@ -60,7 +61,8 @@ class RequestLine(NamedTuple):
 def check(source: Source, card: export_card.Card) -> None:
   """Raises a ValueError if flags do not fit, or the file lacks a column.
 
-  Unlike `read`, it needs no model. The standard input is not looked at.
+  Unlike `read`, it needs no model. The standard input is not looked at: it
+  could be read only once.
   """
   format = _choose_format(source, card)
   if _may_have_header(source, format) and os.path.isfile(source.input_file):
@@ -71,20 +73,29 @@ def read(
   source: Source, maker: answer_maker.AnswerMaker
 ) -> Iterator[RequestLine]:
   """Yields the lines of predict.py's input; a ValueError names a bad column."""
-  names, format = list(maker.is_required), _choose_format(source, maker.card)
+  names = list(maker.is_required)
+  format = _choose_format(source, maker.card)
+
+  # The first line decides where the columns are; a header is no request.
   rows, places = _read_rows(source, format), None
   if _may_have_header(source, format):
     rows, places = _skip_header(rows, source, format, maker.card)
+
   for index, (number, row, fault) in enumerate(rows):
     shown: dict[str, Any] = {"index": index}
+    # A fault of one line becomes its answer: the next lines are still read.
     try:
       if fault:
         raise ValueError(fault)
+
       if places:
         row = _choose_cells(row, places)
+      # A question with fewer choices than another one has empty cells.
       while places and names[-1] == _CHOICES and not row[-1].strip():
-        row.pop()  # This question has fewer choices than others.
+        row.pop()
       request = _parse(row, format, names)
+
+      # Only an object can bring an id of its own; the answer repeats it.
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         _check_id(request["id"])
         shown["id"] = request["id"]
@@ -95,9 +106,12 @@ def read(
 
 def _choose_format(source: Source, card: export_card.Card) -> str:
   """Returns one of FORMATS; a ValueError says that a flag does not fit it."""
-  path, format = source.input_file, source.input_format
+  path = source.input_file
+  format = source.input_format
   if format == "auto":
     format = _guess_format(path, card.inputs)
+
+  # Flags of columns would have no effect elsewhere: better an error.
   is_asked = source.text_column or source.text_pair_column
   is_asked = is_asked or source.header != "auto"
   if is_asked and (format not in _TABLES or _CHOICES in card.inputs):
@@ -109,6 +123,10 @@ def _choose_format(source: Source, card: export_card.Card) -> str:
 
 
 def _guess_format(path: str, names: Sequence[str]) -> str:
+  """Returns the format of a file by its name; without a known ending by texts.
+
+  Two texts a line need a table; one needs none.
+  """
   name = path.lower().removesuffix(".gz").removesuffix(".xz")
   ending = os.path.splitext(name)[1]
   if ending == ".ft":  # fastText's.
@@ -134,12 +152,15 @@ def _read_rows(source: Source, format: str) -> Iterator[_Row]:
 
 
 def _decode_lines(source: Source, removes_returns: bool) -> Iterator[_Row]:
+  """Yields lines as text, or with the fault that they are not UTF-8."""
   for number, line in enumerate(_raw_lines(source), 1):
     try:
       text = decode(line).removesuffix("\n")
     except ValueError as error:
       yield _Row(number, None, str(error))
       continue
+
+    # Some editors begin a file with a byte order mark.
     if number == 1 and not source.text:
       text = text.removeprefix("\ufeff")
     if removes_returns:  # As `files.read_lines` does.
@@ -148,6 +169,7 @@ def _decode_lines(source: Source, removes_returns: bool) -> Iterator[_Row]:
 
 
 def _refuse_faults(path: str, lines: Iterator[_Row]) -> Iterator[str]:
+  # A row of CSV may have several lines: without one of them, it has no cells.
   for number, text, fault in lines:
     if fault:
       raise ValueError(f"{path}:{number}: {fault}")
@@ -174,9 +196,12 @@ def _skip_header(
   rows: Iterator[_Row], source: Source, format: str, card: export_card.Card
 ) -> tuple[Iterator[_Row], _Places]:
   """Returns the rows without a header, and the places of the inputs."""
-  first, places, is_header = next(rows, None), None, False
+  first = next(rows, None)
   if first is None:
     return rows, None
+
+  # A first line that is not UTF-8 cannot be a header; `read` names its fault.
+  places, is_header = None, False
   if not first.fault:
     places, is_header = _find_places(first.content, source, format, card)
   return rows if is_header else itertools.chain([first], rows), places
@@ -190,29 +215,31 @@ def _find_places(
   They are in the columns of the flags, else in those of the training if the row
   has them, else in those of the inputs' names; without any, None: in all.
   """
-  names, path, header = list(card.inputs), source.input_file, source.header
+  names, header = list(card.inputs), source.header
   if _CHOICES in names:
-    found = _find_choices(row)
-    return found, found is not None
+    places = _find_choices(row)
+    return places, places is not None
+
+  # By the flags, if they are numbers.
   given = [x for x in (source.text_column, source.text_pair_column) if x]
   if given and len(given) != len(names):
     raise ValueError(f"expected a column for each of {' and '.join(names)}")
   if given and all(column.isdecimal() for column in given):
     return list(map(int, given)), header == "yes"
 
-  # By name.
-  cells, trained = [cell.strip() for cell in row], card.training.get("columns")
-  trained = trained or {}
+  # By name: of the flags, else of the first of these headers that is there.
+  cells = [cell.strip() for cell in row]
+  trained = card.training.get("columns") or {}
   of_training = [trained.get(name) for name in names]
-  for known in [given] if given else [of_training, names, *_HEADERS]:
-    known = known[: len(names)]  # A model of one text takes the first of two.
-    is_there = len(known) == len(names) and set(known) <= set(cells)
+  for columns in [given] if given else [of_training, names, *_HEADERS]:
+    columns = columns[: len(names)]  # A model of one text takes the first.
+    is_there = len(columns) == len(names) and set(columns) <= set(cells)
     if is_there and header != "no":
-      return list(map(cells.index, known)), True
+      return list(map(cells.index, columns)), True
   if given:
     raise ValueError(
-      f"{path}: no header with {' and '.join(given)}; the first row is: "
-      f"{', '.join(cells)[:200]}"
+      f"{source.input_file}: no header with {' and '.join(given)}; the first "
+      f"row is: {', '.join(cells)[:200]}"
     )
 
   # By number: the file has the columns of the training's, such as a label.
@@ -220,10 +247,13 @@ def _find_places(
   if are_numbers and len(names) < len(cells) == trained.get("count"):
     has_header = header == "auto" and trained.get("header")
     return of_training, bool(has_header) or header == "yes"
+
+  # All columns in order. A further one is an error of its line in TSV, and of
+  # the whole file in CSV.
   if format == "csv" and len(row) > len(names):
     raise ValueError(
-      f"{path}: {len(row)} columns; pass --text_column, a name or a number "
-      f"from 0; the first row is: {messages.list_names(row)}"
+      f"{source.input_file}: {len(row)} columns; pass --text_column, a name or "
+      f"a number from 0; the first row is: {messages.list_names(row)}"
     )
   return None, header == "yes"
 
@@ -255,13 +285,19 @@ def decode(line: bytes) -> str:
 
 
 def _parse(row, format, names) -> Any:
+  """Returns the request of a line, as `AnswerMaker.encode` takes it."""
   if format == "jsonl":
     return parse_json(row)
   if format == "lines":
     return {names[0]: row}
-  cells, last = row, len(names) - 1
+
+  # Choices are the last input: all columns that are left are choices.
+  cells = row
+  last = len(names) - 1
   if names[last] == _CHOICES and len(cells) > last:
-    cells = [*cells[:last], cells[last:]]  # All other columns are choices.
+    cells = [*cells[:last], cells[last:]]
+
+  # Fewer cells may do: `encode` says which input is missing.
   if len(cells) > len(names):
     raise ValueError(
       f"{len(cells)} columns, expected {' and '.join(names)} with a "
@@ -279,6 +315,7 @@ def parse_json(text: str) -> Any:
 
 
 def _check_id(id_: Any) -> None:
+  # JSON is parsed more freely than it is written: NaN, half an emoji.
   try:
     json.dumps(id_, ensure_ascii=False, allow_nan=False).encode()
   except (ValueError, RecursionError) as error:
