@@ -61,11 +61,14 @@ def compare(
   path = gate.source.input_file
   requests = _read(gate.source, exact)
   sample = f"{len(requests):,} texts of {os.path.basename(path)}"
+
+  # A file may be sorted by its labels, so the sample is not its beginning.
   if (count := len(requests)) > gate.most_texts:
     most = gate.most_texts
     requests = [requests[i * count // most] for i in range(most)]
     sample = f"{most:,} of the {sample}, evenly spread"
 
+  # Too few answers, or equal ones, would let any export pass.
   before, after = _answer(exact, requests), _answer(quantized, requests)
   if len(before) < _FEWEST_ANSWERS:
     raise ValueError(
@@ -80,30 +83,34 @@ def compare(
 
   has_changed, detail = _compare_parts(before, after)
   changed = int(has_changed.sum())
-  found = Comparison(sample, len(before), changed, detail)
+  result = Comparison(sample, len(before), changed, detail)
   if changed > gate.most_changed * len(before):
     raise ValueError(
-      f"--quantize: {found.describe()}; expected at most "
+      f"--quantize: {result.describe()}; expected at most "
       f"{gate.most_changed:.1%} (--max_changed)"
     )
-  return found
+  return result
 
 
 def _read(
   source: request_lines.Source, model: exported_model.ExportedModel
 ) -> list[Any]:
   """Reads the requests of a file; a ValueError names a wrong line."""
-  place, labelled = f"--eval_file={source.input_file}", 0
+  place = f"--eval_file={source.input_file}"
   requests = []
+  labelled = 0  # Texts of a tagger whose last word is one of its labels.
   for line in request_lines.read(source, model.maker):
     if line.request is None:
       raise ValueError(
         f"{place}: {line.error}; expected what predict.py takes as --input_file"
       )
     requests.append(line.request)
+
     if model.card.kind == "tagging":
       text, *_ = line.request.source
       labelled += text.split()[-1:] in [[label] for label in model.card.labels]
+
+  # A file with a word and its label in each line would be read as texts.
   if labelled > len(requests) / 2:
     raise ValueError(
       f"{place}: its lines end in labels, as run_tagging.py reads them; "
@@ -124,6 +131,7 @@ def _compare_parts(
   before: list[Any], after: list[Any]
 ) -> tuple[np.ndarray, str]:
   """Returns which parts of answers changed, bool [N], and a detail in words."""
+  # Vectors, by the cosine of the angle between them.
   if isinstance(before[0], np.ndarray):
     a, b = np.array(before), np.array(after)
     sizes = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
@@ -131,7 +139,11 @@ def _compare_parts(
     mean, lowest = cosines.mean(), cosines.min()
     detail = f"; cosines {mean:.4f} on the average, at least {lowest:.4f}"
     return ~(cosines >= _LEAST_COSINE), detail  # NaN has changed, too.
+
+  # Numbers, such as those of a regression.
   if isinstance(before[0], float):
     most = _MOST_DEVIATIONS * np.std(before)
     return ~(np.abs(np.subtract(before, after)) <= most), ""
+
+  # Labels, lists of labels or texts are equal or not.
   return np.array([a != b for a, b in zip(before, after, strict=True)]), ""

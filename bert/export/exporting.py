@@ -38,22 +38,23 @@ def write(
   with atomic.new_folder(folder) as temporary:
     card = _write(temporary, functions, format, quantizes=bool(gate))
 
-    # An export of float32 gives the same numbers.
+    # A float32 export gives the same numbers.
     if not gate:
       load = importlib.import_module(formats.FORMATS[format].writer).load
       difference = _compare(functions, load(temporary, card))
       return f"loaded again, it gives the same within {difference:.1g}"
 
-    # One of int8 gives others: its answers are compared, and the card says how.
-    found = comparison.compare(
+    # An int8 export gives other numbers: its answers are compared, and the card
+    # says with which result.
+    result = comparison.compare(
       exported_model.ExportedModel(temporary, engine=functions),
       exported_model.ExportedModel(temporary),
       gate,
     )
-    described = {**card.quantization, **found._asdict()}
+    described = {**card.quantization, **result._asdict()}
     card = dataclasses.replace(card, quantization=described)
-    _write_card(temporary, functions, card, found.describe())
-    return found.describe()
+    _write_card(temporary, functions, card, result.describe())
+    return result.describe()
 
 
 def _write(folder, functions, format, quantizes) -> export_card.Card:
@@ -81,6 +82,7 @@ def _write(folder, functions, format, quantizes) -> export_card.Card:
 
 
 def _describe(functions, format, **others) -> export_card.Card:
+  """Makes the card of a model; `others` are its fields of written files."""
   trained, maker = functions.trained, functions.maker
   packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
   packages += formats.FORMATS[format].packages
@@ -88,12 +90,14 @@ def _describe(functions, format, **others) -> export_card.Card:
     version=export_card.VERSION,
     kind=trained.kind,
     format=format,
+    # A classifier that learned from single texts takes no pairs.
     inputs=maker.texts if trained.has_text_pair else maker.texts[:1],
     labels=trained.labels,
     thresholds=trained.thresholds,
     max_seq_length=functions.max_seq_length,
     max_position_embeddings=trained.config.max_position_embeddings,
     do_lower_case=trained.do_lower_case,
+    # Other encoders than Transformers have no attention, so 0 heads.
     num_layers=trained.config.num_hidden_layers,
     num_heads=getattr(trained.config, "num_attention_heads", 0),
     settings={name: trained.answer_settings[name] for name in maker.settings},
@@ -107,7 +111,14 @@ def _describe(functions, format, **others) -> export_card.Card:
 def in_memory(
   folder: str, vocab_file: str, trained: trained_models.TrainedModel | None
 ) -> exported_model.ExportedModel:
-  """Makes a model, or loads --output_dir; it answers as an export would."""
+  """Makes a model that answers as its export would; nothing is written.
+
+  Args:
+    folder: of the model, by which it is called; read if `trained` is None.
+    vocab_file: its vocabulary.
+    trained: the model, if it was loaded already; None to load the
+      --output_dir of a training.
+  """
   trained = trained or trained_models.load_output_dir(folder, vocab_file)
   functions = signatures.ModelFunctions(trained, vocab_file)
   card = _describe(functions, "saved_model")
@@ -139,9 +150,11 @@ def _make_inputs(functions) -> dict[str, np.ndarray]:
 def _compare(functions, run) -> float:
   """Compares the outputs of a model with those of the loaded export."""
   inputs = _make_inputs(functions)
-  expected, found, worst = functions.run(inputs), run(inputs), 0.0
+  expected = functions.run(inputs)
+  computed = run(inputs)
+  worst = 0.0
   for name, wanted in expected.items():
-    given = np.asarray(found[name], float)
+    given = np.asarray(computed[name], float)
     # Some differences mean nothing: outputs at padding, and the order of tokens
     # that are equally likely.
     if getattr(functions.trained.model, "scores_tokens", False):
@@ -166,6 +179,7 @@ def _compare(functions, run) -> float:
 
 def _has_certain_place(probabilities) -> np.ndarray:
   """Returns which of the best, float32 [..., K], no rounding can move."""
+  # A guess has a sure place if it is apart from the one before and after it.
   apart = -np.diff(probabilities) > _TOLERANCE
   edges = [(0, 0)] * (apart.ndim - 1)  # The one after the last is unknown.
   before = np.pad(apart, [*edges, (1, 0)], constant_values=True)
@@ -179,6 +193,8 @@ def _write_card(folder, functions, card, compared=""):
   most, inputs = card.max_seq_length, "`, `".join(functions.input_names)
   has_one_shape = formats.FORMATS[card.format].has_one_shape
   shape = f"[1, {most}]" if has_one_shape else "[B, S]"
+
+  # The rows of its table.
   rows = {
     "weights": card.weights,
     "texts": ", ".join(card.inputs),
@@ -188,6 +204,8 @@ def _write_card(folder, functions, card, compared=""):
   }
   if compared:
     rows[f"{card.quantization['dtype']} products"] = compared
+
+  # A label may hold what Markdown reads as the end of a cell or of a row.
   cells = {k: v.replace("|", "\\|").replace("\n", " ") for k, v in rows.items()}
   lines = [
     f"# {functions.maker.title}",

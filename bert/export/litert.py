@@ -15,16 +15,28 @@ _FILE = "model.tflite"
 def save(
   folder: str, functions: signatures.ModelFunctions, quantizes: bool = False
 ) -> None:
-  """Writes the graph; a ValueError if TensorFlow cannot convert it."""
+  """Writes the graph as model.tflite.
+
+  Args:
+    folder: to write to.
+    functions: of the model.
+    quantizes: is False, as this format has no products of int8.
+
+  Raises:
+    ValueError: TensorFlow cannot convert the graph.
+  """
+  # One input of the full length is the only shape that the graph takes.
   specs = functions.input_specs(has_one_shape=True)
   serve = tf.function(functions.compute, specs)
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
     [serve.get_concrete_function()],
     signatures.Variables(functions.trained.model),
   )
+
   try:
     content = converter.convert()
   except Exception as error:
+    # The converter has no class of errors of its own, and long texts.
     lines = [line for line in str(error).splitlines() if line.strip()]
     raise ValueError(
       f"--format=litert: TensorFlow cannot convert this model: {lines[0]}"

@@ -23,6 +23,7 @@ from bert.export import signatures
 from bert.serving import export_card, exported_model
 from bert.weights import checkpoints
 
+# From `modeling.ACTIVATIONS` to ONNX's operations and their attributes.
 _ACTIVATIONS = {
   "linear": ("Identity", {}),
   "relu": ("Relu", {}),
@@ -48,6 +49,8 @@ class Graph:
     self.weights, self._quantizes = weights, quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
+    # Activations in int8, by the names of those in float32: query, key and
+    # value take the same ones.
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
 
@@ -61,6 +64,7 @@ class Graph:
     """Adds an operation with several outputs; returns their names."""
     name = f"{operation}_{next(self._numbers)}"
     outputs = [f"{name}:{index}" for index in range(count)]
+    # What is not the name of a value is a constant.
     names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
     make_node = self._onnx.helper.make_node
     node = make_node(operation, names, outputs, name=name, **attributes)
@@ -72,6 +76,8 @@ class Graph:
     array = np.asarray(value)
     if array.dtype == np.float64:
       array = array.astype(np.float32)
+
+    # Equal constants have the same name, and are one.
     name = name or f"{array.dtype}_{array.tolist()}".replace(" ", "")
     self._constants.setdefault(name, array)
     return name
@@ -85,7 +91,14 @@ class Graph:
     return self.weight(f"{path}/kernel"), self.weight(f"{path}/bias")
 
   def output(self, name: str, value: str, shape: list, dtype: Any = np.float32):
-    """Makes a value an output; sizes that vary are names in its shape."""
+    """Makes a value an output.
+
+    Args:
+      name: of the output.
+      value: the name that the value has in the graph.
+      shape: its sizes; a name stands for a size that varies.
+      dtype: of NumPy.
+    """
     helper = self._onnx.helper
     self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
     self._outputs.append(self._describe(name, dtype, shape))
@@ -107,9 +120,13 @@ class Graph:
     """
     if not self._quantizes:
       return self.add("MatMul", x, self.weight(kernel))
+
+    # Activations are rounded while the model runs, by their own range.
     if x not in self._quantized:
       self._quantized[x] = self.add_many("DynamicQuantizeLinear", 3, x)
     values, scale, zero = self._quantized[x]
+
+    # Integers are multiplied; the product of both scales makes them floats.
     numbers, scales = quantize(self.weights[kernel])
     numbers = self.constant(numbers, kernel)
     product = self.add("MatMulInteger", values, numbers, zero)
@@ -125,6 +142,7 @@ class Graph:
         self._write_constant(name, array, file)
         for name, array in self._constants.items()
       ]
+
     shape = ["batch", "sequence"]
     names = heads.HeadModel.input_names
     inputs = [self._describe(name, np.int32, shape) for name in names]
@@ -140,6 +158,9 @@ class Graph:
     """Makes the `TensorProto` of a constant; its values may go to a file."""
     if array.nbytes < _INLINE_BYTES:
       return self._onnx.numpy_helper.from_array(array, name)
+
+    # The tensor says where in the file its values are; they begin at a page of
+    # memory, as only whole pages can be mapped.
     kind = self._onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
     tensor = self._onnx.TensorProto(name=name, data_type=kind, dims=array.shape)
     file.write(b"\0" * (-file.tell() % _ALIGNMENT))
@@ -150,6 +171,7 @@ class Graph:
       ("length", array.nbytes),
     ):
       tensor.external_data.add(key=key, value=str(value))
+
     little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
     file.write(np.ascontiguousarray(little_endian))
     return tensor
@@ -163,10 +185,12 @@ def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   A sum above 32,767 is cut off there, without a word. So two such numbers of a
   sign are together at most 128 here, and every processor computes the same.
   """
+  # For each column the largest number, or sum of two rows that are added.
   sums = np.add.reduceat(kernel, np.arange(0, len(kernel), 2))
   largest = np.maximum(np.abs(kernel).max(0), np.abs(sums).max(0))
+
   scales = largest / LARGEST_INT8
-  scales[scales == 0] = 1.0
+  scales[scales == 0] = 1.0  # A column of zeros has any scale but 0.
   return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
 
 
@@ -184,6 +208,7 @@ def build(source: signatures.ModelFunctions, quantizes: bool = False) -> Graph:
       "--format=onnx takes Transformers with a dense head: export this model "
       "with --format=saved_model or litert"
     )
+
   variables = checkpoints.model_variables(model)
   weights = {name: value.numpy() for name, value in variables.items()}
   graph = Graph(weights, quantizes)
@@ -194,7 +219,14 @@ def build(source: signatures.ModelFunctions, quantizes: bool = False) -> Graph:
 def save(
   folder: str, source: signatures.ModelFunctions, quantizes: bool = False
 ):
-  """Writes the graph of a trained model to a folder."""
+  """Writes the graph of a trained model to a folder.
+
+  Args:
+    folder: to write to, local or remote.
+    source: the functions of the model.
+    quantizes: whether products with the encoder's kernels are of int8.
+  """
+  # `Graph` opens its files by itself, which remote folders do not allow.
   with remote.written_locally(folder) as local:
     path = os.path.join(local, export_card.ONNX_FILE)
     build(source, quantizes).save(path)
@@ -220,6 +252,7 @@ def _add_encoder(graph, config):
   segments = graph.add("Gather", segments, "segment_ids")
   positions = graph.add("Slice", positions, [0], length)
   embedded = graph.add("Add", graph.add("Add", words, segments), positions)
+
   if config.has_embedding_norm:
     embedded = _normalize(graph, config, embedded, path)
   if config.embedding_width != config.hidden_size:  # As in ELECTRA.
@@ -236,6 +269,7 @@ def _add_encoder(graph, config):
   # [B, 1, 1, S], or [B, 1, S, S] where tokens see those before.
   mask_scores = graph.add("Mul", padding, modeling.MASKED_SCORE)
 
+  # All states are kept: vectors may be of any layer.
   states = [embedded]
   for layer in range(config.num_hidden_layers):
     states.append(_add_layer(graph, config, layer, states[-1], mask_scores))
@@ -245,10 +279,13 @@ def _add_encoder(graph, config):
 def _add_layer(graph, config, layer, hidden, mask_scores):
   """Adds a Transformer block: [B, S, H] to [B, S, H]."""
   path = f"bert/encoder/layer_{layer}"
+  # Self-attention, and its norm after the residual, as in the paper.
   attended = _attend(graph, config, layer, hidden, mask_scores)
   attended = _dense(graph, attended, f"{path}/attention/output/dense")
   attended = graph.add("Add", attended, hidden)
   attended = _normalize(graph, config, attended, f"{path}/attention/output")
+
+  # The two dense layers, wide and back.
   wide = _dense(graph, attended, f"{path}/intermediate/dense")
   wide = _activate(graph, wide, config)
   rows = _dense(graph, wide, f"{path}/output/dense")
@@ -262,6 +299,7 @@ def _attend(graph, config, layer, hidden, mask_scores):
   count = config.num_attention_heads
   size = config.hidden_size // count
 
+  # Splits H into N heads of D numbers; a 0 in the shape keeps a size.
   def split(name, *order):
     rows = _dense(graph, hidden, f"{path}/{name}")
     rows = graph.add("Reshape", rows, [0, 0, count, size])
@@ -270,11 +308,14 @@ def _attend(graph, config, layer, hidden, mask_scores):
   # [B, N, S, D], and the keys transposed.
   query, value = split("query", 0, 2, 1, 3), split("value", 0, 2, 1, 3)
   key = split("key", 0, 2, 3, 1)  # [B, N, D, S]
+
   scores = graph.add("MatMul", query, key)
   scores = graph.add("Mul", scores, 1.0 / math.sqrt(size))
   probs = graph.add("Softmax", graph.add("Add", scores, mask_scores))
   shape = ["batch", count, "sequence", "sequence"]
   graph.output(f"attention_{layer}", probs, shape)
+
+  # The heads side by side again: [B, S, H].
   context = graph.add("MatMul", probs, value)
   context = graph.add("Transpose", context, perm=[0, 2, 1, 3])
   return graph.add("Reshape", context, [0, 0, -1])
@@ -305,6 +346,7 @@ def _add_vectors(graph, source, states):
   state = states[1:][settings["layer"]]
   vectors = _pool(graph, state, settings["pooling"])
   if settings.get("normalize"):
+    # A vector of zeros stays one, and is not divided by 0.
     size = graph.add("Max", graph.add("ReduceL2", vectors, [1]), 1e-12)
     vectors = graph.add("Div", vectors, size)
   graph.output("vectors", vectors, ["batch", config.hidden_size])
@@ -325,6 +367,8 @@ def _add_tags(graph, source, states):
 
 def _add_classifier(graph, source, states):
   trained, maker = source.trained, source.maker
+  # A training with --pooling has no pooler. Without it, the state that the
+  # config names (of the first token, or of a GPT's last) goes through BERT's.
   pooling = trained.training_settings.get(
     "pooling", trained.config.pooler_input
   )
@@ -332,8 +376,11 @@ def _add_classifier(graph, source, states):
   if "pooling" not in trained.training_settings:
     pooled = graph.add("Gemm", pooled, *graph.dense("bert/pooler/dense"))
     pooled = graph.add("Tanh", pooled)
+
   head = graph.weight("output_weights"), graph.weight("output_bias")
   logits = graph.add("Gemm", pooled, *head, transB=1)  # [B, L]
+
+  # As `ModelFunctions._apply_head`: one number, or logits and probabilities.
   if maker.number:
     number = graph.add("Reshape", logits, [-1])
     graph.output(maker.number, number, ["batch"])
@@ -353,12 +400,15 @@ def _score_tokens(graph, state, path=""):
 
 
 def _pool(graph, state, pooling):
+  """Makes one vector of the states of a text, [B, H], as `heads.pool` does."""
   if pooling == "cls":
     return graph.add("Gather", state, 0, axis=1)  # [B, H]
   if pooling == "last":
     count = graph.cast(graph.add("ReduceSum", "input_mask", [1]), np.int64)
     place = graph.add("Max", graph.add("Sub", count, 1), 0)  # [B, 1]
     return graph.add("GatherND", state, place, batch_dims=1)
+
+  # The others leave padding out.
   mask = graph.add("Unsqueeze", "input_mask", [2])
   if pooling == "max":
     lowest = np.finfo(np.float32).min
@@ -381,6 +431,7 @@ def _add_guesses(graph, source, states):
   positions = graph.add("Where", graph.cast(ranks, bool), places, -1)
   shape = ["batch", "masks"]
   graph.output("positions", graph.cast(positions, np.int32), shape, np.int32)
+
   places = graph.add("Unsqueeze", places, [2])
   rows = graph.add("GatherND", states[-1], places, batch_dims=1)  # [B, M, H]
   rows = graph.add("Reshape", rows, [-1, config.hidden_size])  # [B*M, H]
@@ -409,10 +460,13 @@ def _find_masks(graph, mask_id):
   """Returns numbers above 0 for masks, 0 for filling, and places [B, M]."""
   is_mask = graph.add("Equal", "input_ids", np.int32(mask_id))
   is_mask = graph.cast(is_mask, np.int32)
+
   length = graph.add("Shape", "input_ids", start=1, end=2)
   # Falling ranks, so that TopK gives the masks in their order, then filling.
   ranks = graph.add("Range", graph.add("Squeeze", length), 0, -1)
   ranks = graph.add("Mul", is_mask, graph.cast(ranks, np.int32))  # [B, S]
+
+  # M is the largest number of masks of a text in the batch.
   counts = graph.add("ReduceSum", is_mask, [1])  # [B, 1]
   most = graph.add("ReduceMax", counts, [0], keepdims=0)
   return graph.add_many("TopK", 2, ranks, graph.cast(most, np.int64))

@@ -65,6 +65,7 @@ class ModelFunctions:
     return self._compute(*inputs)
 
   def _apply_head(self, *inputs):
+    """Computes the outputs of a trained head; onnx_graph.py keeps in step."""
     outputs = self.trained.model.named_outputs(*inputs)
     if self.maker.number:
       return {self.maker.number: outputs["logits"][:, 0]}
@@ -75,6 +76,7 @@ class ModelFunctions:
 
   def _pool(self, *ids):
     states = self.trained.model(*ids, return_hidden_states=True).hidden_states
+
     settings = self.trained.answer_settings
     state = states[1:][settings["layer"]]  # The first is the embedding.
     vectors = heads.pool(state, ids[1], settings["pooling"])
@@ -87,11 +89,15 @@ class ModelFunctions:
 
     The ids, int32, and probabilities of the guesses are [B, M, K].
     """
+    # Where the masks of each text are; texts have different numbers of them.
     places = tf.range(tf.shape(input_ids)[1])[None] + tf.zeros_like(input_ids)
     masks = tf.ragged.boolean_mask(places, input_ids == self.mask_id)
     positions = masks.to_tensor(default_value=-1)  # [B, M]
+
+    # At a place that only fills up, the first token is scored for nothing.
     output = self.trained.model(input_ids, *others, tf.maximum(positions, 0))
     logits = output.masked_lm_logits + self.row_bias
+
     count = min(self.trained.answer_settings["top_k"], self.num_tokens)
     best, ids = tf.math.top_k(tf.nn.softmax(logits), count)
     return {"positions": positions, "ids": ids, "probabilities": best}
@@ -150,6 +156,8 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
   def serve(text, text_pair=None):
     if text_pair is None:
       text_pair = tf.zeros_like(text)
+
+    # As `answers.Features` prepares texts: a prompt before the first alone.
     texts = [prompt + text if prompt else text, text_pair]
     if get("lower_case"):
       texts = map(tf_tokenization.lower_characters, texts)
@@ -157,11 +165,14 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
     packed = tf_tokenization.pack(ids_a, ids_b, cls_id, sep_id, most)
     *packed, was_cut = packed
     outputs = {**functions.traced(*packed), "truncated": was_cut}
+
+    # A vector or a number is the answer; probabilities need their labels.
     if "logits" not in outputs:
       return outputs
     del outputs["logits"]
     probabilities = outputs["probabilities"]
     outputs["labels"] = tf.broadcast_to(labels, tf.shape(probabilities))
+
     if functions.maker.has_thresholds:
       return {**outputs, "chosen": probabilities >= list(trained.thresholds)}
     best = tf.argmax(probabilities, -1)
@@ -173,7 +184,13 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
 def save(
   folder: str, functions: ModelFunctions, quantizes: bool = False
 ) -> None:
-  """Writes a SavedModel; the head of this file names its signatures."""
+  """Writes a SavedModel; the head of this file names its signatures.
+
+  Args:
+    folder: to write to.
+    functions: of the model.
+    quantizes: is False, as this format has no products of int8.
+  """
   # From ids to numbers.
   trained, specs = functions.trained, functions.input_specs()
   # Traced once for two signatures: half the graph, half the time to load.
@@ -203,8 +220,10 @@ def save(
 def load(folder: str, card: export_card.Card) -> exported_model.Run:
   """Opens a new export, to compare it, and tries what takes strings."""
   engine = tensorflow_engine.Engine(folder)
+
+  # A fault of the graph that splits texts shows here, not at the first user.
   serve = engine.model.signatures.get("serving_default")
-  if serve:  # A fault shows here, not at the first user.
+  if serve:
     names = serve.structured_input_signature[1]
     serve(**{name: tf.constant(["a b", ""]) for name in names})
   return engine.run

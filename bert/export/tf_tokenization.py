@@ -43,6 +43,7 @@ def _marks() -> tuple[str, str]:
 
   Characters that consist of the first alone are among them.
   """
+  # A character may be several marks in NFD: the first one decides.
   stripped, kept = [], []
   for point in range(sys.maxunicode + 1):
     parts = unicodedata.normalize("NFD", chr(point))
@@ -59,10 +60,12 @@ class WordPieces(tf.Module):
     super().__init__()
     self._do_lower_case = do_lower_case
     # Equal lines are one token, and the empty one is in no word.
-    known = {token: i for token, i in python.vocab.items() if token}
-    self._ids = tf.constant(list(known.values()), tf.int32)
+    ids = {token: i for token, i in python.vocab.items() if token}
+
+    # The operation numbers tokens by their place in its list; these are ours.
+    self._ids = tf.constant(list(ids.values()), tf.int32)
     self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
-      vocab=list(known),
+      vocab=list(ids),
       unknown_token="[UNK]",
       token_out_type=_INT32,
       no_pretokenization=True,
@@ -76,6 +79,7 @@ class WordPieces(tf.Module):
     # Every word is a token at least: more words would not fit.
     words = self.split_words(texts)[:, :most_words]
     is_long = tf.strings.length(words.values, "UTF8_CHAR") > _LONGEST_WORD
+
     # No token of a vocabulary has a space in front, so it is unknown.
     pieces = self._wordpiece.tokenize(tf.where(is_long, " ", words.values))
     ids = pieces.with_values(tf.gather(self._ids, pieces.values))
@@ -89,9 +93,12 @@ class WordPieces(tf.Module):
   def _normalize(self, x):
     """Cleans texts, and puts spaces around punctuation and Chinese."""
     replace = tf.strings.regex_replace
+    # Spaces of any kind become one kind; controls go; Chinese characters are
+    # words of their own.
     x = replace(x, f"[\\t\\n\\r{_category('Zs')}]", " ")
     x = replace(x, f"[\\x{{0}}\\x{{fffd}}{_category('Cc', 'Cf')}]", "")
     x = replace(x, f"([{_in_class(tokenization.CJK_RANGES)}])", r" \1 ")
+
     if self._do_lower_case:
       x = tf.strings.lower(x, encoding="utf-8")
       # The operation sorts a run of marks by insertion, which takes minutes for
@@ -102,6 +109,7 @@ class WordPieces(tf.Module):
       x = replace(x, f"([{kept}]{{{_LONGEST_WORD + 1}}})[{kept}]+", r"\1")
       x = tensorflow_text.normalize_utf8(x, "NFD")
       x = replace(x, f"[{_category('Mn')}]", "")
+
     # Words end at these two as well, after the controls are gone.
     x = replace(x, r"[\x{2028}\x{2029}]", " ")
     return replace(x, f"([{_ASCII_PUNCTUATION}{_category('P')}])", r" \1 ")
@@ -138,6 +146,8 @@ def make_tokenizer(
   python = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
   if isinstance(python, sentence_pieces.Tokenizer):
     return SentencePieces(vocab_file, do_lower_case)
+
+  # Other tokenizers, also subclasses, split in ways that no operation knows.
   if type(python) is not tokenization.FullTokenizer:
     raise ValueError(
       f"{vocab_file}: a graph splits by WordPieces or SentencePiece; this is "
@@ -162,10 +172,18 @@ def pack(
 ) -> list[tf.Tensor]:
   """Truncates pairs of ids, int32 [B, (T)], as `packing` does, and packs them.
 
-  Without an id in ids_b, a row gets no second [SEP]. Returns input_ids,
-  input_mask and segment_ids, int32 [B, S], padded to the longest, and whether
-  tokens were left out, bool [B].
+  Args:
+    ids_a: of the first texts.
+    ids_b: of the second texts; a row without any gets no second [SEP].
+    cls_id: of [CLS].
+    sep_id: of [SEP].
+    max_seq_length: the most tokens of a row, [CLS] and [SEP] included.
+
+  Returns:
+    input_ids, input_mask and segment_ids, int32 [B, S], padded to the longest,
+    and whether tokens were left out, bool [B].
   """
+  # The longer text of a pair loses tokens, until both fit.
   sizes_a, sizes_b = (
     tf.cast(ids.row_lengths(), tf.int32) for ids in (ids_a, ids_b)
   )
@@ -173,12 +191,15 @@ def pack(
   room = max_seq_length - 2 - has_b
   kept_b = tf.minimum(sizes_b, tf.maximum(room // 2, room - sizes_a))
   kept_a = tf.minimum(sizes_a, room - kept_b)
+
+  # [CLS] A [SEP] in segment 0, then B [SEP] in segment 1.
   cls, sep = (tf.fill([tf.size(room), 1], index) for index in (cls_id, sep_id))
   first = tf.concat([cls, _take(ids_a, kept_a), sep], 1)
   last = tf.ragged.boolean_mask(sep, has_b[:, None] > 0)
   second = tf.concat([_take(ids_b, kept_b), last], 1)
   ids = tf.concat([first, second], 1)
   segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], 1)
+
   # An empty batch gets two columns as well: the model reads [CLS] in them.
   missing = tf.maximum(0, 2 - tf.cast(ids.bounding_shape(1), tf.int32))
   paddings: Any = [[0, 0], [0, missing]]
@@ -189,6 +210,7 @@ def pack(
 
 def _take(ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
   """Takes the first `counts` items of each row, int32 [B]."""
+  # A ragged tensor has no slices of a size for each row: its values are taken.
   first = tf.cast(ragged.row_starts(), tf.int32)
   places = tf.ragged.range(first, first + counts)
   return places.with_values(tf.gather(ragged.values, places.values))

@@ -54,12 +54,13 @@ def describe_settings(settings: Mapping[str, Any]) -> str:
   >>> describe_settings({"top_k": 5, "doc_stride": None, "by_character": True})
   'top_k 5  by_character'
   """
-  shown = {
+  # From prompts only the names: their texts may be long.
+  active = {
     name: ", ".join(value) if isinstance(value, dict) else value
     for name, value in settings.items()
     if value is not None and value is not False
   }
-  return "  ".join(n if v is True else f"{n} {v}" for n, v in shown.items())
+  return "  ".join(n if v is True else f"{n} {v}" for n, v in active.items())
 
 
 SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
@@ -67,9 +68,11 @@ SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """Loads a training's best or newest weights; a ValueError without any."""
+  # Small files are checked first: the weights take longer to read.
   settings, head = _read_training(folder)
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(f"{vocab_file}: {folder} was trained with another one")
+
   kind = settings["problem"]
   maker = answers.find_maker(kind)
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
@@ -116,16 +119,19 @@ def _read_training(folder) -> tuple[dict[str, Any], type[heads.HeadModel]]:
   settings = files.read_json_if_any(path)
   kind = str(settings.get("problem", ""))
   if not answers.is_trained(kind):
-    found = f"its problem is {kind}" if kind else "no settings.json with one"
+    fault = f"its problem is {kind}" if kind else "no settings.json with one"
     raise ValueError(
-      f"{folder}: {found}; expected the --output_dir of run_classifier.py, "
+      f"{folder}: {fault}; expected the --output_dir of run_classifier.py, "
       "run_squad.py, run_tagging.py or run_multiple_choice.py"
     )
+
+  # By its name, as `answers` must not import TensorFlow.
   module, _, name = answers.find_maker(kind).head.rpartition(".")
   head = getattr(importlib.import_module(module), name)
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
   with checkpoints.naming_damage(path):
     files.check_values(settings, {**allowed, **head.recorded})
+
   # So that the card of an export names the model of the Hub.
   settings |= files.read_json_if_any(os.path.join(folder, hub.RECORD))
   return settings, head
@@ -145,11 +151,16 @@ def _restore(folder: str, model: heads.HeadModel) -> str:
 def _read_prediction(folder, settings, config) -> dict[str, Any]:
   """Reads what answers depend on, and the columns of the training's files."""
   path = os.path.join(folder, "prediction.json")
-  kind, takes_pairs = settings["problem"], config.type_vocab_size > 1
+  kind = settings["problem"]
+  takes_pairs = config.type_vocab_size > 1
+
+  # Defaults, then prediction.json, which may be changed after the training,
+  # then the settings that belong to the training itself.
   prediction = {"has_text_pair": takes_pairs, "columns": {}}
   prediction |= files.read_json_if_any(path)
   names = settings.keys() & setting_names(kind)
   prediction |= {name: settings[name] for name in names}
+
   with checkpoints.naming_damage(path):
     allowed = {"has_text_pair": (bool,), "columns": (dict,)}
     files.check_values(prediction, allowed)
@@ -168,11 +179,24 @@ def load_pretrained(
   do_lower_case: bool,
   kind: str | None = None,
 ) -> TrainedModel:
-  """Loads weights as FEATURES or FILL_MASK; a ValueError if they do not fit."""
-  # Without a kind, the head that the weights have decides.
+  """Loads a model that was only pre-trained, to make vectors or guesses.
+
+  Args:
+    weights: by Google's names.
+    config: of the encoder.
+    do_lower_case: whether texts are lower-cased.
+    kind: `answers.FEATURES` or `answers.FILL_MASK`. None: FILL_MASK if the
+      weights have the head of masked words.
+
+  Raises:
+    ValueError: the weights lack variables of this kind, or do not fit the
+      config.
+  """
   if not kind:
     has_head = _MASKED_LM in weights.shapes
     kind = answers.FILL_MASK if has_head else answers.FEATURES
+
+  # The class of the model, and the beginnings of its variables' names.
   make, needed = encoder_table.make_encoder, ("bert/",)
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
@@ -231,17 +255,18 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
       )
 
   # What a setting may be depends on the model, or on another setting.
-  found = {**trained.answer_settings, **values}
+  settings = {**trained.answer_settings, **values}
   layers = config.num_hidden_layers
-  if not -layers <= found.get("layer", 0) < layers:
+  if not -layers <= settings.get("layer", 0) < layers:
     raise ValueError(
-      f"--layer={found['layer']}: expected {-layers} to {layers - 1}"
+      f"--layer={settings['layer']}: expected {-layers} to {layers - 1}"
     )
-  if found.get("pooling") == "cls" and not config.is_bidirectional:
+  if settings.get("pooling") == "cls" and not config.is_bidirectional:
     raise ValueError(
       "--pooling=cls: the first token of this model sees no other: use mean"
     )
-  if _THRESHOLD in values and not found["version_2_with_negative"]:
+  if _THRESHOLD in values and not settings["version_2_with_negative"]:
     raise ValueError(f"--{_THRESHOLD}: this model answers every question")
-  answers.check_settings(kind, found, config.max_position_embeddings)
-  return dataclasses.replace(trained, answer_settings=found)
+  answers.check_settings(kind, settings, config.max_position_embeddings)
+
+  return dataclasses.replace(trained, answer_settings=settings)
