@@ -368,7 +368,7 @@ def _add_tags(graph, source, states):
 def _add_classifier(graph, source, states):
   trained, maker = source.trained, source.maker
   # A training with --pooling has no pooler. Without it, the state that the
-  # config names (of the first token, or of a GPT's last) goes through BERT's.
+  # config names, such as the first token's, goes through BERT's pooler.
   pooling = trained.training_settings.get(
     "pooling", trained.config.pooler_input
   )
