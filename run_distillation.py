@@ -12,6 +12,7 @@ from bert.contrib import distillation_settings
 
 DistillationSettings = distillation_settings.DistillationSettings
 
+# As in run_pretraining.py, this comes before the slow import of TensorFlow.
 if __name__ == "__main__":
   program.start(DistillationSettings)
 
@@ -30,6 +31,7 @@ def main() -> None:
   masks = not settings.teacher_only
   data = pretraining_records.open_data(settings, config, masks)
 
+  # From here on the output folder is this run's alone.
   with pretraining_run.open_run(settings, config, data, strategy) as run:
     predict = run_pretraining.predict
     if settings.do_train:
@@ -39,6 +41,7 @@ def main() -> None:
       run.make_model(teacher.make_student, predict, teacher=teacher.lesson)
       run.sample_labels()
 
+      # The forward pass runs both models, so it takes more memory.
       losses = teacher.add_to(run_pretraining.loss)
       run.train(losses, forward=teacher.forward, more_memory=teacher.memory)
     else:  # Only what the student has learned is evaluated.

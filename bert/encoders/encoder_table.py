@@ -32,11 +32,14 @@ _POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 
 def find_encoder(name: str) -> EncoderClasses:
   """Returns the classes of an encoder; a ValueError if it does not exist."""
+  # The name may come from a file, and be of any type.
   if isinstance(name, str) and name in ENCODERS:
     return ENCODERS[name]
   if name not in EXTRAS:
     known = ", ".join([*ENCODERS, *EXTRAS])
     raise ValueError(f"encoder_type is {name!r:.80}; known: {known}")
+
+  # Modules of contrib are imported only when a config asks for them.
   return EncoderClasses(
     imports.find_extra(name, "CONFIG_CLASS"),
     imports.find_extra(name, "MODEL_CLASS"),
@@ -49,6 +52,8 @@ def make_config(fields: dict[str, Any]) -> modeling.EncoderConfig:
   Args:
     fields: the content of a bert_config.json, of this or an older version.
   """
+  # A file without an encoder_type is of a Transformer, unless an older version
+  # of this project wrote it.
   name = "transformer"
   for field, encoder_type in _OLD_CONFIGS.items():
     if field in fields:
@@ -71,6 +76,7 @@ def make_encoder(
       `keras.config`. A ValueError names any other.
     name: the first part of every variable's path.
   """
+  # Keras knows more policies; the encoders support these.
   policy = keras.dtype_policies.get(dtype).name
   if policy not in _POLICIES:
     raise ValueError(f"dtype is {policy}; known: {', '.join(_POLICIES)}")

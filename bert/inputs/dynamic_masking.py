@@ -48,6 +48,7 @@ def add_masks(
     digits = tf.strings.as_string(number, width=20, fill="0")
     return row[0], row[1] + b"\x12\x14" + digits
 
+  # Workers compare the identity of their data, to which the masks belong.
   kind = "words" if settings.do_whole_word_mask else "tokens"
   return source._replace(
     rows=lambda skip: source.rows(skip).enumerate(skip).map(add_number),
@@ -61,6 +62,8 @@ def _parse(source, settings, seed, vocabulary, rows) -> training_input.Features:
   """Parses records without masks, a string [B], to features with masks."""
   most = settings.max_predictions_per_seq
 
+  # The masks are drawn by the same Python function as in records with masks,
+  # `pretraining_data.mask_tokens`, and not by operations of TensorFlow.
   def mask(rows, ids, lengths):
     """Returns the masked ids, and the positions, labels and weights."""
     ids = ids.copy()
@@ -82,10 +85,12 @@ def _parse(source, settings, seed, vocabulary, rows) -> training_input.Features:
       drawn[2, row, :count] = 1
     return ids, drawn
 
-  # A function of Python has outputs of unknown shape, which is stated again.
+  # The input mask has a 1 for each token before the padding.
   features = source.parse(rows)
   ids = features["input_ids"]
   lengths = tf.reduce_sum(features["input_mask"], 1)
+
+  # The results of a Python function have no shape, so it is stated again.
   masked, drawn = tf.numpy_function(mask, [rows, ids, lengths], [tf.int32] * 2)
   drawn = tf.ensure_shape(drawn, [3, rows.shape[0], most])
   return {

@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert.data import atomic, files, progress, record_writer
 from bert.inputs import batch_order, training_input
 
-_ROWS_PER_READ = 256
+_ROWS_PER_READ = 256  # By one call of Python while training.
 
 
 class Row(NamedTuple):
@@ -45,6 +45,7 @@ class FeatureFile:
     # what belongs to each row.
     self._others: tuple[FeatureFile, np.ndarray] | None = None
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
+    # Only its descriptor is used: `os.pread` needs no place that threads share.
     self._file = open(path, "rb", buffering=0)
 
   def __len__(self) -> int:
@@ -54,6 +55,7 @@ class FeatureFile:
     """Reads rows; a ValueError names one that is damaged."""
     rows = []
     for index in indices:
+      # A frame of TFRecord: the length, the row and two checksums.
       start, end = self._offsets[index], self._offsets[index + 1]
       frame = os.pread(self._file.fileno(), int(end - start), int(start))
       try:
@@ -77,6 +79,8 @@ class FeatureFile:
 
     There the number of an "example" is the number of a row here.
     """
+    # Sorted and without repetition, these numbers are 0 to N - 1, so that the
+    # place of row i is at i.
     _, places = np.unique(others.example_of_row, return_index=True)
     self._others = others, places
 
@@ -104,6 +108,7 @@ class FeatureFile:
     """
 
     def read_epochs():
+      # Only the first epoch of a resumed run is cut.
       first, position = divmod(skip, len(self))
       for epoch in itertools.count(first):
         order = batch_order.epoch_order(self.lengths, batch_size, seed, epoch)
@@ -186,6 +191,8 @@ def open_or_make(
       `FeatureFile.counts` instead.
     shows_progress: on the terminal, while the file is made.
   """
+  # A damaged file, or one of another version, is made anew without a question:
+  # its rows can always be made again.
   index = _read_index(path)
   if index and str(index["key"]) == key:
     return FeatureFile(path, index, is_new=False)
@@ -206,6 +213,7 @@ def open_or_make(
 
 
 def _write_rows(path, rows, shows_progress):
+  # Examples are counted, not rows: a user knows how many there are.
   offsets = [0]
   lengths = []
   examples = []
@@ -231,6 +239,7 @@ def _write_rows(path, rows, shows_progress):
 
 def _read_index(path: str) -> dict[str, Any] | None:
   """Reads an index; None if it is missing, damaged or of other rows."""
+  # Whatever the file holds, the answer is that there is no index.
   try:
     with np.load(_index_path(path), allow_pickle=False) as index:
       is_whole = os.path.getsize(path) == index["offsets"][-1]

@@ -33,10 +33,12 @@ def make_key(settings: dict[str, Any], paths: Sequence[str]) -> str:
     paths: of the files. Where a setting is one of them, it counts as a number:
       data that was moved or copied keeps its features.
   """
+  # Only the ending of a file's name counts, because it shows the format.
   text = json.dumps(settings, sort_keys=True)
   for number, path in enumerate(paths):
-    ending = os.path.basename(path).partition(".")[2]  # It shows the format.
+    ending = os.path.basename(path).partition(".")[2]
     text = text.replace(json.dumps(path), json.dumps([number, ending]))
+
   digest = hashlib.sha256(text.encode())
   for path in paths:
     digest.update(files.hash_file(path).encode())
@@ -66,7 +68,9 @@ class Layout(NamedTuple):
 class FeatureSet:
   """A set of examples, and its features once a task has made them."""
 
-  kind: str  # "train", "eval" or "predict"; names the feature file.
+  # "train", "eval" or "predict"; "dev" for SQuAD's second file to evaluate on.
+  # The name of the feature file begins with it.
+  kind: str
   settings: FeatureSettings
   paths: tuple[str, ...]  # The files of the data.
   source: dict[str, Any]  # Which data of the files, as JSON values.
@@ -81,6 +85,7 @@ class FeatureSet:
   layout: Layout = dataclasses.field(init=False)  # The rows'.
 
   def __post_init__(self) -> None:
+    # Programs pass --max_train_examples for every kind; it is for one.
     if self.kind != "train":
       self.limit = None
 
@@ -88,6 +93,8 @@ class FeatureSet:
     """Returns a digest of everything that affects the features."""
     settings = {**dataclasses.asdict(self.settings), **self.source}
     settings["version"] = self.version
+
+    # Without a limit, the key is the same as before there was a limit.
     if self.limit is not None:
       settings["max_examples"] = self.limit
     return make_key(settings, [self.settings.vocab_file, *self.paths])
@@ -102,6 +109,7 @@ class FeatureSet:
     That is flags and columns by name, and `files`: their names and digests.
     """
     parts = {**dataclasses.asdict(self.settings), **dict(_leaves(self.source))}
+
     # The digests of the files stand for their paths.
     for name in ("vocab_file", "path"):
       parts.pop(name, None)
@@ -133,6 +141,7 @@ class FeatureSet:
 
   def describe(self, index: int) -> str:
     """Says where an example, by its number from 0, is from."""
+    # It reads all examples before this one, so it is for messages only.
     return next(itertools.islice(self.examples(), index, None)).location
 
   def open_or_make(
@@ -146,10 +155,13 @@ class FeatureSet:
       counts: which reading the rows fills, and the file then holds.
     """
 
+    # Rows and key must be of the same files. These are hashed again after the
+    # last row; an error there discards the new file.
     def rows_of_same_files():
       yield from rows
       self.check_unchanged()
 
+    # The original's names, such as train.tf_record.
     path = os.path.join(folder, f"{self.kind}{self.suffix}.tf_record")
     self.features = feature_files.open_or_make(
       path, self.key, rows_of_same_files(), counts, self.shows_progress
@@ -202,19 +214,27 @@ class FeatureSet:
 
   def _report_lost_letters(self) -> None:
     """Says what lower-casing strips from the first texts, if it does."""
-    vocab_file, lowers = self.settings.vocab_file, self.settings.do_lower_case
-    if vocabulary_table.strips_marks(vocab_file, lowers):
+    # It drops the vowel signs of Hindi as if they were accents, for example.
+    settings = self.settings
+    if vocabulary_table.strips_marks(
+      settings.vocab_file, settings.do_lower_case
+    ):
       texts = texts_of(self.select(self.read()))
       lost_letters.report(texts, ", ".join(self.paths))
 
   @property
   def is_labelled(self) -> bool:
-    """Whether the labels of its examples are known."""
+    """Whether the labels of its examples are known.
+
+    Only for tasks that count them as `labelled`: classification and multiple
+    choice; SQuAD has its own answer. Tags and vectors need no such question.
+    """
     return self.features.counts["labelled"] > 0
 
   @property
   def rows_per_epoch(self) -> int:
     """How many rows --num_train_epochs counts as one epoch."""
+    # SQuAD overrides this: a question may have several rows.
     return len(self.features)
 
   def make_tokenizer(self) -> tokenization.FullTokenizer:

@@ -34,6 +34,8 @@ class Labels(NamedTuple):
 
 def count(rows: Mapping[str, np.ndarray]) -> Labels:
   """Counts the labels of features, or of what `pretraining_data` evaluates."""
+  # Unused places of a record have the weight 0. Records that were made with
+  # --next_sentence=false have no classes.
   used = rows["masked_lm_weights"] > 0
   classes = rows.get("next_sentence_labels", np.zeros(0, int))
   return Labels(
@@ -55,6 +57,7 @@ def sample(
     parse: makes features of serialized records, as `records.parse_batch`.
     most: about how many records to read.
   """
+  # Batches of 256 only bound the memory.
   number = 0
   words = collections.Counter()
   classes = collections.Counter()
@@ -87,6 +90,7 @@ def guess(known: Labels, asked: Labels, vocab_size: int) -> dict[str, Guess]:
     Guesses by the name of the score: the loss of the frequencies, in nats; the
     accuracy of the most frequent word; the accuracy of the larger class.
   """
+  # Without words in one of the two there is nothing to guess, or to go by.
   guesses = {}
   total = asked.words.total()
   if total and known.words:
@@ -94,14 +98,17 @@ def guess(known: Labels, asked: Labels, vocab_size: int) -> dict[str, Guess]:
 
     # Add-one smoothing: each word counts as if it had occurred once more.
     seen = known.words.total() + vocab_size
+    # The cross entropy of a word is minus the logarithm of its probability.
     losses = (
       count * math.log(seen / (known.words[word] + 1))
       for word, count in asked.words.items()
     )
+
     guesses["masked_lm_loss"] = Guess("word frequencies", sum(losses) / total)
     share = asked.words[best] / total
     guesses["masked_lm_accuracy"] = Guess("the most frequent word", share)
 
+  # This guess knows the answers: it is the class that most of them have.
   if asked.classes:
     share = max(asked.classes.values()) / asked.classes.total()
     guesses["next_sentence_accuracy"] = Guess("the larger class", share)
@@ -115,6 +122,7 @@ class LossWatch:
   """
 
   def __init__(self, counts: collections.Counter, num_warmup_steps: int):
+    # While the learning rate is low, a high loss says nothing.
     self._entropy = entropy(counts)
     after = max(num_warmup_steps, STEPS_AFTER_WARMUP)
     self._first = num_warmup_steps + after
@@ -150,10 +158,16 @@ def sample_training(
     source: parses the records.
     paths: their files.
 
-  Returns the labels. A ValueError names a broken record.
+  Returns:
+    The labels.
+
+  Raises:
+    ValueError: names a broken record.
   """
   with training_input.naming_bad_record(source.find_fault):
     labels = sample(paths, source.parse)
+
+  # A file may hold no masked word; the share is then 0.
   words = labels.words
   most = max(words.values(), default=0) / max(1, words.total())
   print(

@@ -177,6 +177,7 @@ class History:
 
 def best_step(folder: str) -> int | None:
   """Returns the step of the best weights of a run, None if there are none."""
+  # `record` keeps one; a kill while it writes may leave two.
   steps = checkpoints.saved_steps(_best_folder(folder))
   return steps[-1] if steps else None
 
@@ -195,6 +196,7 @@ def restore_best(
     mends: whether to write damaged best weights again from that checkpoint,
       which a later training may delete.
   """
+  # Without a folder of best weights, `restore` returns None, and so does this.
   try:
     return checkpoints.restore(_best_folder(folder), variables)
   except checkpoints.DamagedCheckpointError as error:
@@ -213,6 +215,7 @@ def restore_best(
     except checkpoints.DamagedCheckpointError as error:
       fault = str(error)
 
+  # The caller loads the newest weights when this returns None.
   progress.note(f"{fault}; trying the newest weights")
   return None
 

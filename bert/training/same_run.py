@@ -118,6 +118,7 @@ def compare(
 
 def _describe_parts(name: str, old: Any, new: Any, flags) -> list[str]:
   """Names what differs in a setting, which may hold several by name."""
+  # Such as the share and the seed of examples that are held out.
   parts = {name: (old, new)}
   if isinstance(old, dict) and isinstance(new, dict):
     parts = _find_changes(old, new)
@@ -192,6 +193,7 @@ def check_config(folder: str, config: Any) -> None:
   # Both as the fields of a file, to compare them by name.
   ours = json.loads(config.to_json_string())
   theirs = json.loads(checkpoints.read_config(path).to_json_string())
+
   listing = ", ".join(
     f"{name}: {theirs.get(name)}, not {ours.get(name)}"
     for name in theirs | ours
@@ -288,6 +290,7 @@ def write(
 
 def _note_other_answers(trained, run):
   """Warns if exports of the folder will answer differently from this run."""
+  # It only warns: to predict with other settings is a right of the user.
   path = os.path.join(trained, _PREDICTION)
   earlier = files.read_json_if_any(path)
   differing = [
@@ -412,6 +415,7 @@ def enter_phase(
 
 def _describe_changes(old, new) -> list[str]:
   """Names what differs, also what only one of two programs records."""
+  # A dict of both keeps the order of the settings, which a set would not.
   changes = []
   for name in {**new, **old}:
     if old.get(name) != new.get(name):
@@ -422,8 +426,11 @@ def _describe_changes(old, new) -> list[str]:
 
 def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
   """Reads the phases up to a step; later updates will be made again."""
+  # Without an update, a recorded phase is of a run that was lost.
   if not step or not files.exists(path):
     return []
+
+  # What is left of an entry, without the two numbers, are its settings.
   try:
     phases = [
       training_plan.Phase(

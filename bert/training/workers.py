@@ -33,6 +33,9 @@ def agree(
   """
   if not are_several(strategy):
     return count, is_stopping
+
+  # A worker measures how many updates a call has time for, and a signal may
+  # reach only some of them. Both numbers travel in one sum.
   values = strategy.run(lambda: tf.constant([float(count), float(is_stopping)]))
   total_count, stops = strategy.reduce("SUM", values, axis=None).numpy()
   return int(total_count) // strategy.num_replicas_in_sync, stops > 0
@@ -50,12 +53,14 @@ def compare_workers(
   if not are_several(strategy):
     return
 
-  # Workers exchange a checksum of each setting.
+  # Workers exchange a checksum of each setting. It has 32 bits and no sign, so
+  # int32 is too small.
   digests = [zlib.crc32(str(value).encode()) for value in settings.values()]
   own = strategy.run(lambda: tf.constant([digests], tf.int64))
   gathered = strategy.gather(own, axis=0).numpy()  # [replicas, settings]
   differing = np.flatnonzero((gathered != gathered[0]).any(0))
 
+  # A worker can only show its own values; each of them prints its message.
   if len(differing):
     names = list(settings)
     listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
