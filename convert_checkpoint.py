@@ -14,7 +14,8 @@ import dataclasses
 
 from bert.cli import flag_texts, model_folder, program, typed_flags
 
-# Those of bert.convert.models.HEADS, which needs TensorFlow.
+# The keys of bert.convert.models.HEADS. That file imports TensorFlow, for which
+# neither --help nor a wrong flag should wait.
 HEADS = ("encoder", "pretraining", "masked_lm", "next_sentence", "classifier")
 HEADS += ("multiple_choice", "tagging", "question_answering")
 _flags = typed_flags.group("Flags")
@@ -99,6 +100,7 @@ class ConversionSettings(typed_flags.Settings):
 
   def check(self) -> None:
     """Refuses two inputs, too, and what cannot be layers."""
+    # --model is a folder or a name of the Hub; --input can be any checkpoint.
     if self.input and self.model:
       raise ValueError("--input and --model are the same: give one")
     if not all(map(str.isdecimal, self.layers)):
@@ -122,10 +124,14 @@ def make_model(
   settings: ConversionSettings, folder: models.ModelFolder
 ) -> models.Model:
   """Reads --input and changes it as the flags say."""
+  # Layers are chosen by name, before `read` reads all that is left. A head was
+  # trained on the output of all layers: it is kept only if --head names it.
   head = settings.head
   if settings.layers:
-    folder = conversion.choose_layers(folder, [*map(int, settings.layers)])
+    layers = [int(layer) for layer in settings.layers]
+    folder = conversion.choose_layers(folder, layers)
     head = "encoder" if head == "auto" else head
+
   model = conversion.read(
     folder,
     settings.vocab_file,
@@ -133,13 +139,20 @@ def make_model(
     head,
     settings.labels_file,
   )
+
+  # The new tables have more rows; an optimizer's moments of them begin at 0. A
+  # model of fewer layers begins a training of its own, without moments.
   if settings.strip or settings.layers:
     model = conversion.strip(model)
   if size := settings.grow_positions:
     model = conversion.grow_positions(model, size)
   if size := settings.resize_vocab:
     model = conversion.resize_vocabulary(model, size, settings.seed)
+
+  # --vocab_file may have more tokens, for which --resize_vocab has made rows.
   conversion.check_vocabulary(model)
+
+  # Rounding comes last, for the new rows are rounded, too.
   return conversion.to_float16(model) if settings.float16 else model
 
 
@@ -147,8 +160,13 @@ def main() -> None:
   """Reads, changes and writes a checkpoint, and says what is where."""
   start = time.monotonic()
   settings = ConversionSettings.read()
+
+  # A missing package ends the program before gigabytes are read.
   if settings.output_format == "keras_hub":
     imports.load("keras_hub", "--output_format=keras_hub")
+
+  # Opening reads little more than names and shapes. The weights of a training's
+  # folder are the best ones, if an evaluation has chosen them.
   path = settings.input or model_folder.find_folder(settings.model)
   path = model_folder.find_weights(path)
   folder = model_folder.open_model(path, settings.bert_config_file)
@@ -157,13 +175,21 @@ def main() -> None:
     f"read {model.source}: {model.config.num_hidden_layers} layers of "
     f"{model.config.hidden_size}, --head={model.head}"
   )
+  # What was assumed, left out or missing: nothing is dropped in silence.
   for line in conversion.describe_differences(model):
     print(line)
+
+  # By default, whatever is not Google's becomes Google's, and Google's becomes
+  # Hugging Face's.
   name = settings.output_format
   if name == "auto":
     is_google = folder.library == models.GOOGLE
     name = "hugging_face" if is_google else "google"
+
+  # The folder appears when all its files are there.
   lines = writing.write(name, settings.output, model)
+
+  # A guessed word shows at once whether the new files work; two heads guess.
   flags = {"model": settings.output, "text": "This is a [MASK]."}
   has_words = model.head in ("pretraining", "masked_lm")
   program.print_end(

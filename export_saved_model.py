@@ -165,11 +165,14 @@ class ExportSettings(shared_flags.StartSettings):
 
   def check(self) -> None:
     """Refuses what does not fit together, too."""
+    # One model is exported. Only a folder has its config beside the weights.
     pre_trained = self.model or self.init_checkpoint
     if bool(self.model_dir) == bool(pre_trained):
       raise ValueError("pass one of --model, --model_dir and --init_checkpoint")
     if not (self.model_dir or self.model or self.bert_config_file):
       raise ValueError("--init_checkpoint needs --bert_config_file")
+
+    # Products of int8 are rounded, so texts must show how many answers change.
     if self.quantize != "none":
       if not formats.FORMATS[self.format].takes_int8:
         raise ValueError("--quantize=int8 needs --format=onnx")
@@ -178,6 +181,8 @@ class ExportSettings(shared_flags.StartSettings):
           "--quantize=int8 needs --eval_file, to compare the export with the "
           "model"
         )
+
+    # Here, and not when the model has been loaded: that takes much longer.
     if self.whole_word_answers and self.vocab_file:
       squad_settings.check_whole_words(self.vocab_file)
     formats.FORMATS[self.format].check_packages(f"--format={self.format}")
@@ -202,6 +207,10 @@ from bert.vocabularies import vocabulary_table
 def read_settings() -> ExportSettings:
   """Reads the flags and finds files; --model becomes what it stands for."""
   settings = model_folder.find_files(ExportSettings.read())
+
+  # The --output_dir of a fine-tuning may be passed as --model, too: it is known
+  # by its settings.json. With other weights than its own, or if it makes
+  # vectors of sentences, it is exported as a pre-trained model, without a task.
   folder = settings.folder
   if (
     folder
@@ -209,8 +218,11 @@ def read_settings() -> ExportSettings:
     and settings.init_checkpoint == model_folder.find_weights(folder)
     and not exported_model.makes_vectors(folder)
   ):
-    found = {"model_dir": folder, "init_checkpoint": None}
-    settings = dataclasses.replace(settings, **found)
+    settings = dataclasses.replace(
+      settings, model_dir=folder, init_checkpoint=None
+    )
+
+  # A vocabulary is beside the weights, whatever they are.
   if settings.vocab_file:
     return settings
   folder = settings.model_dir or os.path.dirname(settings.init_checkpoint or "")
@@ -228,9 +240,13 @@ def load_model(settings: ExportSettings) -> trained_models.TrainedModel:
         f"--{min(unread)} is for weights without a task; {settings.model_dir} "
         "has one"
       )
+    # With it come the labels, the thresholds and the settings of the training.
     return trained_models.load_output_dir(
       settings.model_dir, settings.vocab_file
     )
+
+  # Without --task, the files of the folder decide. If they say nothing, it is
+  # the head that the weights have.
   makes_vectors = exported_model.makes_vectors(settings.folder or "")
   task = settings.task or ("features" if makes_vectors else None)
   return loading.load_pretrained(settings, task)
@@ -240,38 +256,48 @@ def make_gate(settings: ExportSettings) -> comparison.Gate | None:
   """Returns what an export of --quantize must pass."""
   if settings.quantize == "none":
     return None
+
+  # The texts are read as predict.py reads them.
   source = request_lines.Source(
     str(settings.eval_file),
     text_column=settings.text_column,
     text_pair_column=settings.text_pair_column,
   )
-  most_texts, most_changed = settings.max_eval_examples, settings.max_changed
-  return comparison.Gate(source, most_texts, most_changed)
+  return comparison.Gate(
+    source, settings.max_eval_examples, settings.max_changed
+  )
 
 
 def main() -> None:
+  """Loads the model, writes the export, and compares the two."""
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
+  # The vocabulary of --model is known only now.
   if settings.whole_word_answers:
     squad_settings.check_whole_words(settings.vocab_file)
 
-  # The model, with the settings of its training unless flags override them.
+  # The model, with the settings of its training unless a flag overrides them.
   trained = load_model(settings)
   model_folder.check_vocabulary(settings.vocab_file, trained.config)
   model_folder.check_length(settings.max_seq_length or 0, trained.config)
+
+  # Defaults must not: the model answers as it learned to.
   given = sorted(settings.given & trained_models.SETTINGS)
   values = {name: getattr(settings, name) for name in given}
   trained = trained_models.override(trained, values)
 
-  # What answers depend on, for whoever reads along.
-  prediction = trained.answer_settings
+  # What answers depend on, for the user to see before the export is used.
+  answer_settings = trained.answer_settings
   print(f"weights from {trained.weights}")
-  if prediction.get("document_context"):
+  if answer_settings.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
   names = trained_models.setting_names(trained.kind)
-  print(trained_models.describe_settings({n: prediction[n] for n in names}))
+  named = {name: answer_settings[name] for name in names}
+  print(trained_models.describe_settings(named))
 
+  # The folder appears when the export has been loaded again and has passed the
+  # comparison with the model.
   result = exporting.write(
     settings.export_dir,
     trained,
@@ -279,6 +305,8 @@ def main() -> None:
     settings.format,
     make_gate(settings),
   )
+
+  # predict.py answers only with the formats that one of its engines computes.
   kind = formats.FORMATS[settings.format]
   command = program.command("predict.py", export_dir=settings.export_dir)
   program.print_end(

@@ -98,37 +98,60 @@ from bert.inputs import records, text_inputs
 
 def forward(model, features, seed) -> list[tf.Tensor]:
   """Computes the hidden states of all layers, each [B, S, H]."""
+  # The original numbers layers from 0, without the embedding below them.
   inputs = [features[name] for name in records.INPUT_NAMES]
   output = model(*inputs, seed, return_hidden_states=True)
-  return output.hidden_states[1:]  # The first is the embedding.
+  return output.hidden_states[1:]
 
 
 def make_vectors(
   states, features, layers, pooling, normalize=False
 ) -> dict[str, tf.Tensor]:
-  """Makes the vectors of a batch in L layers, given by their numbers.
+  """Makes the vectors of a batch from the hidden states of its layers.
 
-  `features` holds input_mask, int32 [B, S]. Returns vectors, float32
-  [B, S, L, H]; [B, L, H] if pooled.
+  Args:
+    states: from `forward`, each [B, S, H].
+    features: the batch; input_mask, int32 [B, S], has 0 for padding.
+    layers: the numbers of L layers, as list indices: -1 is the highest.
+    pooling: as --pooling; "none" keeps the vectors of tokens.
+    normalize: whether to scale each vector to length 1.
+
+  Returns:
+    {"vectors": float32 [B, S, L, H]}; [B, L, H] if they are pooled.
   """
+  # The model may compute in bfloat16, which would round a mean of many tokens.
   mask = features["input_mask"]
   chosen = [tf.cast(states[layer], tf.float32) for layer in layers]
   if pooling != "none":
     chosen = [heads.pool(state, mask, pooling) for state in chosen]
   vectors = tf.stack(chosen, -2)  # [B, S, L, H] or [B, L, H]
+
+  # After the pooling: it is the vector of the text that has length 1.
   if normalize:
     vectors = heads.normalize(vectors)
   return {"vectors": vectors}
 
 
 def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
-  """Makes the model if it has the vectors that the flags ask for."""
+  """Makes the model if it has the vectors that the flags ask for.
+
+  Args:
+    settings: the flags, for --layers and --pooling.
+    config: a `modeling.EncoderConfig`.
+    dtype: what the model computes in: "float32" or "mixed_bfloat16".
+
+  Returns:
+    The encoder, with random weights.
+  """
   count = config.num_hidden_layers
   if not all(-count <= layer < count for layer in settings.layer_numbers()):
     raise ValueError(
       f"--layers={','.join(settings.layers)}: expected numbers from {-count} "
       f"to {count - 1}, separated by commas: the model has {count} layers"
     )
+
+  # A model that reads from left to right, such as GPT, computes the first
+  # token's vector without the rest of the text.
   if settings.pooling == "cls" and not config.is_bidirectional:
     raise ValueError(
       "--pooling=cls: the first token of this model sees no other: use mean"
@@ -144,18 +167,21 @@ def extract(
   block_lines: int = 4096,
   block_bytes: int = 1 << 28,
 ) -> Iterator[vector_files.VectorRow]:
-  """Computes the vectors of lines, by blocks of so many lines and bytes.
+  """Computes the vectors of lines, block by block.
 
   Args:
     settings: say which vectors.
     model: computes them.
     encode: makes inputs of texts.
     lines: the texts.
-    block_lines: most lines that are in memory.
-    block_bytes: most bytes of their vectors.
+    block_lines: the largest number of lines of a block. A block is in memory,
+      sorted by length, so that its batches hold little padding.
+    block_bytes: the largest size of a block's vectors, in bytes.
 
-  Yields the vectors of each line.
+  Yields:
+    The vectors of each line, in the order of the lines.
   """
+  # Vectors of tokens are cut to the length of their line; pooled ones are not.
   is_pooled = settings.pooling != "none"
   layers = settings.layer_numbers()
   predict = model.make_predict(
@@ -168,6 +194,8 @@ def extract(
     forward,
     of_tokens=not is_pooled,
   )
+
+  # "" for a model without prompts.
   prompt = text_prompts.find_prompt(
     settings.prompts, settings.default_prompt_name, "--prompt_name"
   )
@@ -177,6 +205,7 @@ def extract(
       text = text_prompts.prepare(line.text, prompt, settings.lower_case)
       yield line.number, encode(text)
 
+  # In bytes: a token has a float32 vector in each layer; so has a pooled text.
   def size(item):
     count = 1 if is_pooled else len(item[1]["input_ids"])
     return 4 * len(layers) * model.config.hidden_size * count
@@ -189,6 +218,8 @@ def extract(
       ids = row["input_ids"]
       tokens = model.tokenizer.convert_ids_to_tokens(ids)
       yield vector_files.VectorRow(number, ids, tokens, result["vectors"])
+
+    # The caller has written the block when it asks for the next one.
     lines.report()
 
 
@@ -196,18 +227,23 @@ def main(**blocks: int) -> None:
   """Writes the vectors; `blocks` are passed to `extract`."""
   start = time.monotonic()
   settings = model_folder.find_files(VectorSettings.read())
-  # The vectors of tokens are BERT's own.
+
+  # The files of sentence-transformers say how a text's vector is made: which
+  # pooling, length and prompt. The vectors of tokens are BERT's own.
   if settings.pooling != "none" or not settings.given & {"pooling"}:
     stated = sbert_flags.read(settings, ["layers"])
     settings = dataclasses.replace(settings, **stated)
   elif settings.prompt_name:
     raise ValueError("--prompt_name: --pooling=none makes no vectors of texts")
 
+  # A missing input costs less than a model that was loaded for nothing.
   lines = text_programs.Lines(settings)
   model = text_programs.open_model(
     settings, functools.partial(make_encoder, settings)
   )
   encode = text_inputs.RowMaker(model.tokenizer, settings.max_seq_length)
+
+  # The output file appears when its last line has been written.
   with vector_files.open_writer(
     settings.output_file, settings.output_format, settings.layer_numbers()
   ) as write:
@@ -223,6 +259,9 @@ def main(**blocks: int) -> None:
       f"{encode.truncated:,} line(s) truncated to "
       f"--max_seq_length={settings.max_seq_length} tokens"
     )
+
+  # The command that exports a model of these vectors: an export makes one
+  # vector of a text, from one layer.
   flags: dict[str, str | None] = {}
   if settings.pooling != "none" and len(settings.layers) == 1:
     flags = {"pooling": settings.pooling, "layer": settings.layers[0]}

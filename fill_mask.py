@@ -69,11 +69,17 @@ _WRITERS = {
 def guess(outputs, features, row_bias, top_k) -> dict[str, tf.Tensor]:
   """Guesses the masked token of every row of a batch.
 
-  `features` are rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
-  `row_bias`, float32 [V], rules out rows that have no token. Returns ids,
-  int32, and probabilities, float32, of the most likely tokens [B, top_k];
-  log_prob, float32 [B], of the token that was there.
+  Args:
+    outputs: of `heads.PretrainingModel`.
+    features: rows of `masked_words.MaskedWords`, int32 [B, S] or [B, 1].
+    row_bias: float32 [V]; rules out rows of the table that have no token.
+    top_k: how many tokens to guess.
+
+  Returns:
+    ids, int32, and probabilities, float32, of the most likely tokens, each
+    [B, top_k]; log_prob, float32 [B], of the token that was there.
   """
+  # Each row has one mask: the pre-training head predicts at one position.
   logits = outputs.masked_lm_logits[:, 0] + row_bias
   log_probs = tf.nn.log_softmax(logits)  # [B, V]
   best, ids = tf.math.top_k(log_probs, top_k)
@@ -83,14 +89,20 @@ def guess(outputs, features, row_bias, top_k) -> dict[str, tf.Tensor]:
 
 def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  make_model, tokens = heads.PretrainingModel, [masked_words.MASK]
-  model = text_programs.open_model(settings, make_model, tokens)
+  # Without being named, [MASK] in a text would be split at its brackets.
+  model = text_programs.open_model(
+    settings, heads.PretrainingModel, [masked_words.MASK]
+  )
+
+  # A vocabulary may have fewer tokens than --top_k.
   vocab = model.tokenizer.vocab
   compute = functools.partial(
     guess,
+    # Rows of the embedding table that have no token are never guessed.
     row_bias=vocabulary_table.bias_of_rows(vocab, model.config.vocab_size),
     top_k=min(settings.top_k, len(vocabulary_table.ids_of_tokens(vocab))),
   )
+
   return masked_words.MaskedWords(
     model.tokenizer,
     settings.max_seq_length,
@@ -100,7 +112,17 @@ def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
 
 
 def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
-  """Yields the masked line of each; at a terminal, only warns of bad lines."""
+  """Yields each line with the places of the tokens that are asked for.
+
+  Args:
+    settings: the flags; --score asks for every token, not for the masks.
+    words: encodes the lines.
+    lines: a `text_programs.Lines`.
+
+  Raises:
+    ValueError: names a line without a mask, or for --score one with a mask. A
+      user who types only gets the message, and may type again.
+  """
   find = words.find_words if settings.score else words.find_masks
   for line in lines:
     try:
@@ -112,14 +134,22 @@ def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
 
 
 def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
-  """Answers blocks of at most so many lines and ids of rows.
+  """Answers the lines, block by block, and writes the answers.
 
-  The score of a text takes a row as long as the text for each of its tokens.
+  Args:
+    block_lines: the largest number of lines of a block.
+    block_ids: the largest number of ids in its rows. There is a row for each
+      token that is asked for, as long as the text: to score a text of 100
+      tokens takes 10,000 ids.
   """
   start = time.monotonic()
   settings = model_folder.find_files(FillMaskSettings.read())
+
+  # A missing input costs less than a model that was loaded for nothing.
   lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
+
+  # A user who types a line waits for its answer, so each line is a block then.
   if lines.is_typed:
     progress.note("type one sentence per line; Ctrl-D ends the input")
   blocks = text_inputs.split_into_blocks(
@@ -128,30 +158,39 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
     lambda cloze: len(cloze.ids) * len(cloze.positions),
     block_ids,
   )
+
+  # What is asked, and how it is written.
   answer = words.score if settings.score else words.fill
   show = _WRITERS[settings.output_format, settings.score]
-  total, tokens = 0.0, 0
+  log_likelihood = 0.0
+  tokens = 0
   with files.open_lines(settings.output_file) as write:
     if settings.score and settings.output_format == "table":
       write(masked_words.SCORE_HEADER)
+
     for block in blocks:
       for cloze, result in zip(block, answer(block), strict=True):
         write(show(cloze.line, result))
+        # The perplexity in the summary is of all tokens of the input.
         if isinstance(result, masked_words.Score):
-          total += result.pseudo_log_likelihood
+          log_likelihood += result.pseudo_log_likelihood
           tokens += len(result.tokens)
       lines.report()
+
   wrote = f"wrote {settings.output_file}: " if settings.output_file else ""
   summary = [f"{wrote}{lines.count:,} line(s), {lines.speed()}"]
   if tokens:
     summary.append(
-      f"{tokens:,} tokens, pseudo-log-likelihood {total:.2f}, "
-      f"pseudo-perplexity {masked_words.perplexity(total, tokens):.2f}"
+      f"{tokens:,} tokens, pseudo-log-likelihood {log_likelihood:.2f}, "
+      f"pseudo-perplexity {masked_words.perplexity(log_likelihood, tokens):.2f}"
     )
+
+  # export_saved_model.py refuses a model that reads from left to right.
   command = ""
-  if words.is_bidirectional:  # No export guesses from one side.
+  if words.is_bidirectional:
     command = text_programs.export_command(settings, "fill_mask")
-  # Beside the results.
+
+  # The answers may go to the standard output, so the summary does not.
   program.print_end(start, *summary, command=command, file=sys.stderr)
 
 

@@ -20,10 +20,12 @@ from bert.cli import program, typed_flags
 from bert.data import file_search, files, imports
 from bert.serving import answers, export_card, exported_model, request_lines
 
-# Lines that are read while others are answered, and then answered together:
-# of so many, most find others of their length.
+# Lines that are read while earlier lines are answered. They are answered
+# together: among this many, most have neighbours of a similar length, so that
+# their batches hold little padding.
 _READ_AHEAD = 1024
 _flags = typed_flags.group("Flags")
+# These flags have no effect on a server, so they are refused with --serve.
 _lines = functools.partial(typed_flags.group("Flags"), needs="serve=false")
 _serving = typed_flags.group("With --serve")
 _server = functools.partial(_serving, needs="serve")
@@ -122,6 +124,8 @@ class PredictSettings(typed_flags.Settings):
 
   def check(self) -> None:
     """Refuses what excludes each other, too."""
+    # There is one input, and a server has its own. Only a program that answers
+    # a file writes one.
     given = {
       "--serve": self.serve,
       "--text": self.text,
@@ -137,6 +141,8 @@ def read_ahead(
   lines: Iterator[request_lines.RequestLine],
 ) -> Iterator[list[request_lines.RequestLine]]:
   """Yields the lines there are by now, at least one, while more are read."""
+  # The reader stops when the queue is full: an input may be larger than the
+  # memory.
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
 
   def read():
@@ -147,12 +153,18 @@ def read_ahead(
     except Exception as error:  # For the other thread to raise.
       waiting.put(error)
 
+  # A daemon, because the program must be able to end while its input is open.
   threading.Thread(target=read, daemon=True).start()
   is_last = False
   while not is_last:
+    # It waits for one line alone: a user who types lines gets each answer at
+    # once, and lines of a file come by the hundred.
     window = [waiting.get()]
     while len(window) < _READ_AHEAD and not waiting.empty():
       window.append(waiting.get())
+
+    # The last item is no line: None, or the error that ended the reading. The
+    # lines before it are answered all the same.
     is_last = not isinstance(window[-1], request_lines.RequestLine)
     error = window.pop() if is_last else None
     if window:
@@ -164,24 +176,36 @@ def read_ahead(
 def answer_lines(
   model: exported_model.ExportedModel, settings: PredictSettings
 ) -> int:
-  """Answers the input; returns the exit status."""
+  """Answers the input; returns the exit status: 1 if a line has no answer."""
   start = time.monotonic()
   file_search.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(settings.source(), model.maker)
+
+  # --batch_size counts inputs of full length. Of shorter ones, a batch holds
+  # more: as many as have the same number of tokens.
   most_tokens = settings.batch_size * model.card.max_seq_length
-  count = bad = 0
+
+  count = 0
+  bad = 0
   with files.open_lines(settings.output_file) as write:
     for window in read_ahead(lines):
+      # A line that cannot be answered gets its error at its place, so that the
+      # output has a line for each line of the input.
       good = [line.request for line in window if line.request is not None]
-      answers = iter(model.answer(good, most_tokens))
+      answers_of_good = iter(model.answer(good, most_tokens))
       for line in window:
-        answer = {"error": line.error} if line.error else next(answers)
+        answer = {"error": line.error} if line.error else next(answers_of_good)
         write(json.dumps({**line.shown, **answer}, ensure_ascii=False))
-        count, bad = count + 1, bad + bool(line.error)
+        count += 1
+        bad += bool(line.error)
+
+    # Raised within `with`: an empty input leaves no empty output file.
     if not count:
       raise ValueError(
         f"--input_file={settings.input_file}: the input is empty"
       )
+
+  # Answers may go to the standard output, and must stay alone there.
   if bad:
     print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
   if settings.output_file:
@@ -192,22 +216,28 @@ def answer_lines(
 
 
 def main() -> int:
+  """Answers a file, or serves; returns the exit status."""
   settings = PredictSettings.read()
+
+  # The card says what the model takes. What can be wrong is found by it, before
+  # the model is loaded.
   card = export_card.read(settings.export_dir, answers.check)
   if settings.serve:
     imports.load("waitress", "--serve")
   else:
     request_lines.check(settings.source(), card)
+
   model = exported_model.ExportedModel(
     settings.export_dir, settings.threads, settings.engine or "", card
   )
   if settings.engine:
     print(f"computing with {model.engine_name}", file=sys.stderr)
+
   if not settings.serve:
     return answer_lines(model, settings)
-  from bert.serving import (
-    http_server,  # Needs waitress, which the rest does not.
-  )
+
+  # Only the server needs waitress, a package that may be missing.
+  from bert.serving import http_server
 
   return http_server.serve(model, settings)
 

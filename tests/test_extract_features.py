@@ -183,7 +183,7 @@ def test_a_folder_of_sentence_transformers_has_its_own_defaults(
     "output_file": tmp_path / "out",
   }
   program_flags.run_main(extract_features, kind, **flags)
-  line = "--layers=-1 --pooling=mean --normalize=True, as "
+  line = "--layers=-1 --pooling=mean --normalize=true, as "
   line += "sentence-transformers' files in "
   assert f"{line}{tmp_path} say\n" in capsys.readouterr().err
   found = read_vectors(tmp_path / "out")

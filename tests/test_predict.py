@@ -216,8 +216,8 @@ def test_flags_that_contradict_and_empty_input(trained, flags, message):
 
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   needed = ["predict.py", "tokenization.py", "bert/__init__.py"]
-  cli = [f"bert/cli/{n}.py" for n in ("__init__", "program", "typed_flags")]
-  for path in (*needed, *cli, "bert/cli/removed_flags.py"):
+  names = ("__init__", "program", "typed_flags", "flag_texts", "removed_flags")
+  for path in (*needed, *(f"bert/cli/{name}.py" for name in names)):
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(paths.ROOT / path, tmp_path / path)
   for name in ("data", "serving", "tasks", "report", "vocabularies"):
@@ -339,7 +339,7 @@ FAULTS = [
   ({"bert_config_file": __file__}, "--bert_config_file is for weights without"),
   ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
   ({"max_changed": 0.5}, "--max_changed needs --quantize=int8"),
-  ({"do_lower_case": False}, "settings.json says True: leave out the flag"),
+  ({"do_lower_case": False}, "settings.json says true: leave out the flag"),
 ]
 SQUAD_FAULTS = [
   ({"null_score_diff_threshold": 1.0}, "this model answers every question"),
