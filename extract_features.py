@@ -150,8 +150,8 @@ def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
       f"to {count - 1}, separated by commas: the model has {count} layers"
     )
 
-  # A model that reads from left to right, such as GPT, computes the first
-  # token's vector without the rest of the text.
+  # A model that reads from left to right computes the first token's vector
+  # without the rest of the text.
   if settings.pooling == "cls" and not config.is_bidirectional:
     raise ValueError(
       "--pooling=cls: the first token of this model sees no other: use mean"
