@@ -69,13 +69,11 @@ class EncoderConfig:
 
   # What heads, exports and programs ask of every encoder. These are the answers
   # of BERT; the config of another encoder overrides them.
-  is_bidirectional: ClassVar[bool] = (
-    True  # Whether tokens see those after them.
-  )
+  # Whether a token sees the tokens after it.
+  is_bidirectional: ClassVar[bool] = True
   pooler_input: ClassVar[str] = "cls"  # "cls", "last" or "max" of the tokens.
-  has_embedding_norm: ClassVar[bool] = (
-    True  # Whether embeddings are normalised.
-  )
+  # Whether embeddings are normalised.
+  has_embedding_norm: ClassVar[bool] = True
   # Whether a dense layer is between the encoder and the scores of words.
   has_lm_transform: ClassVar[bool] = True
 
@@ -420,6 +418,11 @@ class SelfAttention(Layer):
     """Sums the values, weighted by the probabilities after dropout.
 
     It is a method so that bert/encoders/compiled.py can replace it.
+
+    Args:
+      probs: the attention, [B, N, S, S], in the compute dtype.
+      value: [B, N, S, D].
+      seed: int32 [2], of the dropout; None: no dropout.
     """
     rate = self.config.attention_probs_dropout_prob
     return tf.matmul(dropout(probs, rate, seed), value)  # [B, N, S, D]
@@ -585,7 +588,9 @@ class BertModel(Layer):
     return_attention_probs=False,
     training=False,
   ):
-    length, limit = input_ids.shape[1], self.config.max_position_embeddings
+    # The length is None in a graph for sequences of any length.
+    length = input_ids.shape[1]
+    limit = self.config.max_position_embeddings
     if length is not None and length > limit:
       raise ValueError(
         f"a sequence of {length} tokens is longer than max_position_embeddings "

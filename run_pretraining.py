@@ -71,7 +71,8 @@ def loss(outputs, features):
   }
 
   if "next_sentence_loss" in rows:
-    losses, correct = rows["next_sentence_loss"], rows["next_sentence_correct"]
+    losses = rows["next_sentence_loss"]
+    correct = rows["next_sentence_correct"]
     sums["next_sentence_loss"] = (tf.reduce_sum(losses), examples)
     sums["next_sentence_accuracy"] = (tf.reduce_sum(correct), examples)
   return sums

@@ -41,6 +41,8 @@ def compile_island(
     A function of the arrays, with R rows of any number.
   """
 
+  # The backward pass computes the function again, under a tape. Of its arrays,
+  # `kept` is a bool and has no gradient.
   def differentiate(upstream, *arrays):
     sources = [x for x in arrays if x.dtype.is_floating]
     with tf.GradientTape() as tape:
@@ -52,6 +54,7 @@ def compile_island(
   forward = jit(functools.partial(function, *settings))
   backward = jit(differentiate)
 
+  # Rows are padded outside of the compiled functions, which see few shapes.
   @tf.custom_gradient
   def call(*arrays):
     size = tf.shape(arrays[0])[0]
@@ -120,6 +123,8 @@ def add_and_norm(
 
 
 def _normalize(x, gamma, beta, epsilon, mean):
+  # The variance is the mean of squares of what is centered already: a
+  # difference of two large numbers would lose digits.
   centered = x - mean(x)
   variance = mean(centered * centered)
   return centered * tf.math.rsqrt(variance + epsilon) * gamma + beta
@@ -188,6 +193,7 @@ class Dense(keras.layers.Dense):
 
   def multiply(self, rows):
     """Returns the product, and the bias for the caller to add."""
+    # An island adds the bias itself, in one pass with other operations.
     product = tf.matmul(rows, self.kernel)
     bias = tf.convert_to_tensor(self.bias)
     if not _packs_weights():
@@ -225,8 +231,10 @@ class LayerNorm(keras.layers.LayerNormalization):
   beta: keras.Variable
 
   def call(self, x):
+    # Like Keras's, in float32 whatever the type of the input is.
     x = tf.cast(x, tf.float32)
-    gamma, beta = self.gamma.value, self.beta.value
+    gamma = self.gamma.value
+    beta = self.beta.value
     x = _normalize(x, gamma, beta, self.epsilon, _mean)
     return tf.cast(x, self.compute_dtype)
 
@@ -254,6 +262,7 @@ class SelfAttention(Layer, modeling.SelfAttention):
   """Self-attention that keeps less for the backward pass."""
 
   def weigh_values(self, probs, value, seed):
+    # The result of the dropout would be the largest tensor of attention.
     rate = self.config.attention_probs_dropout_prob
     return dropout_matmul(probs, value, rate, seed)
 

@@ -101,10 +101,14 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
       lengths, or holds ids above their limits.
   """
   for path in paths:
+    # Each record takes a while to check; if a later one is wrong, `find_fault`
+    # names it when training has failed.
     first = next(read_records(path), None)
     if first is None:
       raise ValueError(f"{path}: holds no record")
     _check_record(path, 0, first, spec, limits)
+
+    # Counting them by their lengths is quick, and shows a file that is cut.
     if _is_walkable(path):
       count_records([path])
 
@@ -115,6 +119,7 @@ def describe_files(paths: Sequence[str]) -> str:
   The digest is of the sizes and of blocks: both ends of each file, and about 64
   of all of them in between, so that large ones take no time.
   """
+  # Several files share the blocks between the ends.
   digest = hashlib.sha256()
   total = 0
   steps = max(1, _BLOCKS_BETWEEN // max(1, len(paths))) + 1
@@ -123,10 +128,13 @@ def describe_files(paths: Sequence[str]) -> str:
       size = file.size()
       total += size
       digest.update(size.to_bytes(8))
+
+      # The starts of blocks, evenly spread; those of a small file overlap.
       last = max(0, size - _DIGESTED)
       for start in sorted({last * step // steps for step in range(steps + 1)}):
         file.seek(start)
         digest.update(file.read(_DIGESTED))
+
   count = "1 file" if len(paths) == 1 else f"{len(paths)} files"
   return f"{count} of {total:,} bytes, digest {digest.hexdigest()[:12]}"
 
@@ -147,7 +155,13 @@ def check_unchanged(paths: Sequence[str], identity: str) -> None:
 def find_fault(paths: Sequence[str], spec: Spec, limits: Limits) -> str | None:
   """Reads all records; describes the first that is damaged or does not fit.
 
-  The arguments are those of `check_files`. Returns None if all are good.
+  Args:
+    paths: of the files.
+    spec: the features of a record, without the batch axis.
+    limits: of integers, by the name of the feature.
+
+  Returns:
+    A message, or None if all records are good.
   """
   for path in paths:
     try:
@@ -175,6 +189,7 @@ def training_dataset(
   Returns:
     A dataset of (RecordId, serialized example), scalars.
   """
+  # Records are counted only if needed: a compressed file is read for that.
   first_epoch = 0
   if skip:
     first_epoch, skip = divmod(skip, count_records(paths))
@@ -272,6 +287,7 @@ def group_by_length(
     max_seq_length: the length that records are padded to.
     seed: of the order of the batches of a group.
   """
+  # The length of a record is the sum of its mask; no other feature is parsed.
   mask = {"input_mask": tf.io.FixedLenFeature([max_seq_length], tf.int64)}
 
   def reorder(index, group):
@@ -337,6 +353,7 @@ def _make_reader(paths: Sequence[str]) -> Callable[..., tf.data.Dataset]:
     yield from ()
 
   def read_file(index, path, compression):
+    # Both numbers are endless; `zip` ends with the records.
     row_id = RecordId(
       tf.data.Dataset.from_tensors(index).repeat(),
       tf.data.Dataset.range(tf.int64.max),
@@ -371,12 +388,14 @@ def read_records(path: str) -> Iterator[bytes]:
 
   It takes a thirtieth of the time of TensorFlow's reader outside a graph.
   """
+  # Index and place of the next record, for messages.
   is_compressed = bool(_compression(path))
   index = 0
   offset = 0
   with files.open_bytes(path) as stored:
     file = gzip.open(stored) if is_compressed else stored
     try:
+      # A header is 8 bytes of length and their checksum, 4 bytes.
       while header := file.read(12):
         length = int.from_bytes(header[:8], "little")
         if header != record_writer.frame_header(length):
@@ -397,7 +416,8 @@ def read_records(path: str) -> Iterator[bytes]:
       ) from None
 
 
-# For two features of pre-training: the flags of run_pretraining.py for records
+# Only pre-training checks records in this way, so that messages may name its
+# flags. For two of its features: the flags of run_pretraining.py for records
 # with the feature, and for records without it.
 _FLAGS_BY_FEATURE = {
   "masked_lm_ids": (
@@ -413,6 +433,7 @@ def _check_record(
   path: str, index: int, serialized: bytes, spec: Spec, limits: Limits
 ) -> None:
   """Raises a ValueError that names a record which is not as expected."""
+  # A record with a good checksum may still be of another program.
   where = f"{path}: record {index}"
   try:
     example = tf.train.Example.FromString(serialized)
@@ -424,6 +445,7 @@ def _check_record(
   for name, expected in spec.items():
     _check_length(where, name, features[name], expected)
 
+  # Ids of another vocabulary may lie outside the tables of the model.
   for name, limit in limits.items():
     values = features[name].int64_list.value
     for value in (min(values), max(values)):
@@ -466,6 +488,8 @@ def _check_length(
   if count == wanted:
     return
 
+  # Without values in this list, they may be in another one, of another type. No
+  # flag says how many classes there are.
   fault = f"{where}: {name} holds {count} values, expected {wanted}"
   if not count or name == "next_sentence_labels":
     raise ValueError(f"{fault} in its {kind}")
@@ -479,6 +503,7 @@ def _check_length(
 
 def count_records(paths: Sequence[str]) -> int:
   """Counts the records of files; a ValueError if the framing is damaged."""
+  # Size and time go to the cache: a file that has changed is counted again.
   count = 0
   for path in paths:
     stat = tf.io.gfile.stat(path)

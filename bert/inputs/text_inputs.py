@@ -48,12 +48,16 @@ class RowMaker:
   ):
     self._tokenizer = tokenizer
     self._max_seq_length = max_seq_length
+
+    # The ids of the two special tokens are the same for all lines.
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
-    self.tokens = self.truncated = 0
+    self.tokens = 0
+    self.truncated = 0
 
   def __call__(self, line: str) -> Row:
     """Encodes a line; one that holds no token becomes [CLS] [SEP]."""
+    # The separator has a text on each side; else it is part of the only text.
     line = line.strip()
     pair = _PAIR.fullmatch(line)
     texts = pair.groups() if pair else (line, "")
@@ -64,8 +68,10 @@ class RowMaker:
     room = self._max_seq_length - (3 if ids_b else 2)
     packing.truncate_pair(ids_a, ids_b, room)
 
-    self.tokens += len(ids_a) + len(ids_b)
-    self.truncated += len(ids_a) + len(ids_b) < whole
+    left = len(ids_a) + len(ids_b)
+    self.tokens += left
+    if left < whole:
+      self.truncated += 1
     return self.pack(ids_a, ids_b)
 
   def pack(self, ids_a: list[int], ids_b: list[int] | None = None) -> Row:
@@ -92,17 +98,20 @@ def split_into_blocks(
   >>> list(split_into_blocks([3, 3, 3, 9, 1], 2, lambda n: n, 8))
   [[3, 3], [3], [9], [1]]
   """
+  # The item that would cost too much begins the next list.
   block = []
   total = 0
   for item in items:
     if block and total + cost(item) > most_cost > 0:
       yield block
-      block, total = [], 0
+      block = []
+      total = 0
     block.append(item)
     total += cost(item)
     if len(block) == most_items:
       yield block
-      block, total = [], 0
+      block = []
+      total = 0
   if block:
     yield block
 
@@ -129,6 +138,7 @@ def predict(
     width: the length that batches are padded to; None: their longest row's.
     of_tokens: whether results are [B, S, ...], to be cut to a row's length.
   """
+  # The order of the batches is by length; results go back to their rows.
   batches = _Batches(rows, make_order, width)
   results = {}
   predicted = predictor.iterate(batches)
@@ -171,6 +181,7 @@ def pad(rows: list[Row], width: int | None = None) -> dict[str, np.ndarray]:
 
   `width` is S; None: the length of the longest row.
   """
+  # Only features with an integer per token may differ in length.
   batch = {}
   for name in rows[0]:
     lists = [row[name] for row in rows]

@@ -42,6 +42,8 @@ def make_passes(
     count = tf.shape(vectors)[0]
     gathered = _gather(vectors)
     compared = {name: _gather(features[name]) for name in compares}
+
+    # The tape is persistent, for a gradient of every loss.
     with tf.GradientTape(persistent=True) as tape:
       tape.watch(gathered)
       losses = task.loss(gathered, compared)
@@ -51,6 +53,8 @@ def make_passes(
     context = tf.distribute.get_replica_context()
     first = context.replica_id_in_sync_group * count
     rows = tf.cast(tf.shape(gathered)[0], tf.float32)
+
+    # The parts get them as features, which are split like all other features.
     added = {}
     for name, (total, _) in losses.items():
       gradient = tape.gradient(

@@ -73,7 +73,8 @@ def size_of_update(
     task: says the model, the plan, and by its optimizer what is trained.
     signature: the features' shapes and types, by name.
   """
-  model, plan = task.model, task.plan
+  model = task.model
+  plan = task.plan
 
   # Backward, an update goes down to the lowest part that is trained.
   num_layers = optimization.count_layers([v.path for v in model.variables])

@@ -137,7 +137,8 @@ def make_forward_backward(
     A function of features, seed (int32 [2]) and divisors (float32 [], by the
     name of the loss), which returns `StepResults`.
   """
-  model, optimizer = task.model, task.optimizer
+  model = task.model
+  optimizer = task.optimizer
 
   # In bfloat16 every layer would cast its kernel from float32, and return a
   # float32 gradient. Cast once, here, the gradient stays bfloat16: half the
