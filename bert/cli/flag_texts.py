@@ -14,6 +14,7 @@ MOST_USED = frozenset(
     "text_column",
     "label_column",
     "eval_share",
+    "vocab_file",
     "do_train",
     "do_eval",
     "do_predict",

@@ -343,8 +343,8 @@ def describe_flags(kind: type[Settings], shows_all: bool) -> str:
 
   Args:
     kind: the settings of the program.
-    shows_all: whether to show all flags. Else only the required ones and those
-      that most commands need: `flag_texts.MOST_USED`.
+    shows_all: whether to show all flags. Else only the required ones, what may
+      take their place, and what most commands need: `flag_texts.MOST_USED`.
   """
   flags_by_name = kind.flags_by_name()
   shows_all = shows_all or len(flags_by_name) <= flag_texts.FEW_FLAGS
@@ -359,8 +359,11 @@ def describe_flags(kind: type[Settings], shows_all: bool) -> str:
   by_title: dict[str, list[str]] = {_REQUIRED: []}
   for name, flag in flags_by_name.items():
     is_required = flag.default is REQUIRED or name in replacing
-    if not (shows_all or is_required or name in flag_texts.MOST_USED):
+    is_shown = shows_all or name in flag_texts.MOST_USED
+    # One command needs --model, another one the flags in its place.
+    if not (is_shown or is_required or flag.unless):
       continue
+
     title = _REQUIRED if is_required else flag.group
     instead = " and ".join(replacing.get(name, ()))
     described = _describe_flag(name, flag, instead)
