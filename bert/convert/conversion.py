@@ -47,17 +47,21 @@ def read(
   config = _config_of_transformer(folder)
   values = _read_values(folder, config)
   other_vocab, vocabulary = _read_vocabulary(folder, vocab_file)
+
+  # The casing: as given, else as a file states it, else by the vocabulary.
   if do_lower_case is None:
     do_lower_case = folder.do_lower_case
   if do_lower_case is None:
     do_lower_case = not vocabulary_table.is_cased(vocabulary)
 
+  # The head: by the variables that are there, or the only one to be kept.
   if head == "auto":
     head = _find_head(values, folder.problem)
   else:
     kept = ("bert/", "global_step", *models.HEADS[head].prefixes)
     values = {name: x for name, x in values.items() if name.startswith(kept)}
   _check_arrays(folder, config, values)
+
   return models.Model(
     opened=folder,
     config=config,
@@ -96,6 +100,8 @@ def _read_values(
       value = value.astype(np.float32)
     values[name] = value
 
+  # The layers are counted first: a config of a billion layers would otherwise
+  # make as many names. What stands above the layers may be missing.
   models.check_layers(folder.source, config, len(values))
   fitting.compare(
     folder.source,
@@ -128,22 +134,26 @@ def _read_vocabulary(
   later. A `vocab_file` may add more at their end; a ValueError if it changes
   one of them.
   """
+  # A vocabulary of another kind is copied as it is.
   other = vocab_file or folder.vocab_file
   if other and not vocabulary_table.is_word_pieces(other):
     ids = vocabulary_table.load_vocab(other)
     tokens = {id_: token for token, id_ in ids.items()}
     return other, [tokens[id_] for id_ in sorted(tokens)]
 
-  found = map(tokenizer_files.read_vocabulary, folder.folders)
-  known = next(filter(None, found), [])
+  # The WordPieces of the first folder that has any.
+  vocabularies = map(tokenizer_files.read_vocabulary, folder.folders)
+  own = next(filter(None, vocabularies), [])
   if not vocab_file:
-    if not known:
+    if not own:
       raise ValueError(
         f"{folder.folders[0]}: holds no vocab.txt: pass --vocab_file"
       )
-    return None, known
+    return None, own
+
+  # Each row of the embeddings must keep its token.
   given = tokenizer_files.read_tokens(vocab_file)
-  for number, token in enumerate(known, 1):
+  for number, token in enumerate(own, 1):
     if given[number - 1 : number] != [token]:
       raise ValueError(
         f"--vocab_file={vocab_file}:{number}: expected {token!r:.80}, as in "
@@ -153,10 +163,14 @@ def _read_vocabulary(
 
 
 def _find_head(values, problem: str | None) -> str:
+  """Returns the key of `models.HEADS` for the variables that are there."""
+  # The head of a task counts before the heads of pre-training.
   if "cls/squad/output_weights" in values:
     return "question_answering"
   if "output_weights" in values:
     return problem if problem in models.HEADS else "classifier"
+
+  # Pre-training has two heads: masked words and the next sentence.
   has_next = "cls/seq_relationship/output_weights" in values
   if _BIAS in values:
     return "pretraining" if has_next else "masked_lm"
@@ -170,6 +184,7 @@ def _choose_labels(
   labels = folder.labels
   if labels_file:
     labels = tuple(label_files.read(labels_file))
+
   # Without a head there is nothing to compare them with.
   count = len(values.get("output_bias", labels))
   if labels and len(labels) != count:
@@ -177,6 +192,7 @@ def _choose_labels(
       f"{folder.source}: {len(labels)} labels, but the head has {count}: "
       "pass its --labels_file"
     )
+
   # Labels without their head would only stop whoever trains another.
   return labels if "output_weights" in values or labels_file else ()
 
@@ -190,7 +206,9 @@ def choose_layers(
     folder: the model, as it was opened.
     layers: the numbers of its layers, from 0, in their new order.
   """
-  config, weights = _config_of_transformer(folder), folder.weights
+  config = _config_of_transformer(folder)
+  weights = folder.weights
+
   # Stored names by their new ones; an optimizer's slots move with their layer.
   stored = {n: n for n in weights.shapes if not n.startswith(_LAYER)}
   for place, layer in enumerate(layers):
@@ -200,6 +218,7 @@ def choose_layers(
       raise ValueError(f"--layers: no layer {layer} in {folder.source}")
     stored |= {name.replace(old, new): name for name in names}
 
+  # Nothing is read yet: the new names lead to the stored ones.
   shallow = weights._replace(
     source=f"{folder.source}, layers {', '.join(map(str, layers))}",
     shapes={new: weights.shapes[old] for new, old in stored.items()},
@@ -228,6 +247,8 @@ def to_float16(model: models.Model) -> models.Model:
   for name, value in values.items():
     if value.dtype.kind != "f":
       continue
+
+    # Too large a number becomes infinite; one that was infinite stays so.
     with np.errstate(over="ignore"):
       values[name] = value.astype(np.float16)
     lost = np.isinf(values[name]) & np.isfinite(value)
@@ -247,6 +268,8 @@ def grow_positions(model: models.Model, size: int) -> models.Model:
   old = model.config.max_position_embeddings
   if size <= old:
     raise ValueError(f"--grow_positions={size}: expected more than {old}")
+
+  # Row `old` is row 0 again, and so on.
   rows = np.take(model.values[_POSITIONS], np.arange(old, size) % old, axis=0)
   values = _append(model.values, _POSITIONS, rows)
   config = dataclasses.replace(model.config, max_position_embeddings=size)
@@ -256,14 +279,26 @@ def grow_positions(model: models.Model, size: int) -> models.Model:
 def resize_vocabulary(
   model: models.Model, size: int, seed: int
 ) -> models.Model:
-  """Adds random rows for new tokens, up to `size`, and biases of 0."""
-  old, config = model.config.vocab_size, model.config
+  """Adds random rows for new tokens, and biases of 0.
+
+  Args:
+    model: to be changed.
+    size: how many rows its word embeddings have then.
+    seed: of the random numbers.
+  """
+  config = model.config
+  old = config.vocab_size
   if size <= old:
     raise ValueError(f"--resize_vocab={size}: expected more than {old}")
+
+  # As a new model is initialised: a normal distribution, cut off at two
+  # standard deviations.
   deviation = config.initializer_range
   draw = keras.initializers.TruncatedNormal(stddev=deviation, seed=seed)
   rows = np.asarray(draw([size - old, config.embedding_width]))
   values = _append(model.values, _TABLE, rows)
+
+  # The head of masked words has a bias for each token.
   if _BIAS in values:
     values = _append(values, _BIAS, np.zeros(size - old))
   config = dataclasses.replace(config, vocab_size=size)
@@ -272,12 +307,14 @@ def resize_vocabulary(
 
 def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
   """Returns values with more rows of a variable, and zeros in its slots."""
+  # Adam's slots of a variable are named after it, as in `x/adam_m`, and have
+  # its shape.
   longer = {}
-  for found, value in values.items():
-    is_slot = found.rpartition("/")[0] == name
-    if found == name or (is_slot and value.shape == values[name].shape):
-      added = rows if found == name else np.zeros_like(rows)
-      longer[found] = np.concatenate([value, added.astype(value.dtype)])
+  for variable, value in values.items():
+    is_slot = variable.rpartition("/")[0] == name
+    if variable == name or (is_slot and value.shape == values[name].shape):
+      added = rows if variable == name else np.zeros_like(rows)
+      longer[variable] = np.concatenate([value, added.astype(value.dtype)])
   return {**values, **longer}
 
 
@@ -294,6 +331,7 @@ def check_vocabulary(model: models.Model) -> None:
 
 def describe_differences(model: models.Model) -> list[str]:
   """Returns lines about what the source lacks, or the model."""
+  # The source may lack fields of the config, and tokens.
   lines = [
     f"not in it, taken: {field}={getattr(model.config, field)!r}; else "
     "--bert_config_file"
@@ -301,16 +339,22 @@ def describe_differences(model: models.Model) -> list[str]:
   ]
   if without := model.config.vocab_size - len(model.vocabulary):
     lines.append(f"rows of embeddings without a token: {without}")
+
+  # Stored variables that the model lacks. The state of a training, which is two
+  # thirds of all variables, is counted; the rest is named.
   weights = model.opened.weights
-  there = {*weights.shapes, *weights.unread}
-  names = there - set(model.values)
-  state = {name for name in names if fitting.is_training_state(name, there)}
+  stored = {*weights.shapes, *weights.unread}
+  names = stored - set(model.values)
+  state = {name for name in names if fitting.is_training_state(name, stored)}
   state |= set(filter(fitting.is_foreign_state, weights.unread))
   if state:
     count = len(state)
     lines.append(f"left out: {count} variables of the state of the training")
   if names - state:
     lines.append(f"left out: {', '.join(sorted(names - state))}")
+
+  # Variables of its class that the model lacks; another encoder than a BERT has
+  # variables of its own.
   expected = models.variables(model.config, model.head)
   missing = [name for name in expected if name not in model.values]
   if missing and not model.config.encoder_type:

@@ -57,6 +57,9 @@ def open_model(
   is damaged, or does not fit the others.
   """
   folder = _open_path(path)
+
+  # A config that states all fields needs no bert_config.json; a given one must
+  # agree with it.
   if not bert_config_file and (not folder.config or folder.assumed):
     bert_config_file = _beside(folder, "bert_config.json")
   if bert_config_file:
@@ -71,6 +74,8 @@ def _open_path(path: str) -> models.ModelFolder:
   """Opens a checkpoint, a folder, or the file of weights in one."""
   parent, name = os.path.split(path)
   parent = parent or "."
+
+  # A file by which a library is known stands for its folder.
   if files.exists(path):
     if name in _LIBRARIES:
       return _LIBRARIES[name](parent)
@@ -79,6 +84,9 @@ def _open_path(path: str) -> models.ModelFolder:
     if name.endswith((".safetensors", ".h5", ".json")):
       raise ValueError(f"{path}: one file of a model folder: pass the folder")
   huggingface.refuse_pickles(path, [name])
+
+  # A folder with such a file, or a checkpoint; with both it is not known which
+  # one is meant.
   paths = (os.path.join(path, name) for name in _LIBRARIES)
   if not (weights := next(filter(files.exists, paths), None)):
     return _open_checkpoint(path)
@@ -97,6 +105,8 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
     if tf.io.gfile.isdir(path):
       huggingface.refuse_pickles(path, tf.io.gfile.listdir(path))
     raise
+
+  # Whose checkpoint it is shows in the names of its variables.
   weights = checkpoints.open_weights(prefix)
   if _OBJECT_GRAPH in weights.shapes:
     return _open_with("object_checkpoints", weights)
@@ -104,6 +114,7 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
   if "electra/embeddings/word_embeddings" in weights.shapes:
     return _open_electra(weights, folder)
   _refuse_hub_module(prefix, weights.shapes)
+
   # The best weights of a run are in a folder of their own.
   is_best = os.path.basename(folder) == "best"
   parents = [os.path.dirname(folder) or "."] if is_best else []
@@ -116,9 +127,11 @@ def _open_electra(
   """Opens a discriminator's checkpoint of google-research/electra."""
   variables, unread = {}, []
   for name, shape in weights.shapes.items():
+    # The discriminator's head, the generator and slots are not BERT's.
     if not name.startswith("electra/") or fitting.is_training_state(name):
       unread.append(name)
       continue
+
     google = models.rename(name, _ELECTRA_NAMES)
     load = functools.partial(weights.read, name)
     variables[google] = models.StoredVariable(load, shape)
@@ -131,9 +144,13 @@ def _open_electra(
 
 def _refuse_hub_module(prefix: str, shapes) -> None:
   """Refuses a module of TF1's hub if it may be a wrong export; says which."""
+  # The checkpoint is MODULE/variables/variables.
   folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
   if not files.exists(os.path.join(folder, "tfhub_module.pb")):
     return
+
+  # The width and the numbers of layers of google/small_bert. Only the name of
+  # its folder tells version 1 from version 2.
   width = shapes.get("bert/embeddings/word_embeddings", ())[1:]
   layers = sum(name.endswith("/intermediate/dense/bias") for name in shapes)
   is_small = layers in (2, 4, 6, 8, 10) or "small" in folder
@@ -148,24 +165,30 @@ def _refuse_hub_module(prefix: str, shapes) -> None:
 def _check_config(folder, path, config) -> None:
   """Compares the fields of a config file that shapes do not show."""
   for name in _UNSEEN_FIELDS:
-    found, expected = (getattr(c, name, None) for c in (config, folder.config))
-    is_same = found == expected
+    given = getattr(config, name, None)
+    expected = getattr(folder.config, name, None)
+    is_same = given == expected
     if name == "hidden_act":  # One function may have several names.
       functions = modeling.ACTIVATIONS
-      is_same = functions[str(found)] == functions[str(expected)]
+      is_same = functions[str(given)] == functions[str(expected)]
+
+    # What was only assumed may be corrected.
     if not is_same and name not in folder.assumed:
       raise ValueError(
-        f"{path}: {name} is {found!r}, that of the weights in {folder.source} "
+        f"{path}: {name} is {given!r}, that of the weights in {folder.source} "
         f"is {expected!r}: correct it, or leave out this config"
       )
 
 
 def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
   """Adds what files beside the weights say."""
+  # The files of another library have been read: they count most.
   casing, problem, labels = folder.do_lower_case, folder.problem, folder.labels
   if casing is None:
     stated = filter(None, map(tokenizer_files.read_casing, folder.folders))
     casing = next((value for value, _ in stated), None)
+
+  # The settings.json of a training says which task its head has.
   if folder.library == models.GOOGLE:
     runs = map(tokenizer_files.read_run_settings, folder.folders)
     problem = next((run.get("problem") for run in runs if run), None)
@@ -188,6 +211,7 @@ def _beside(folder: models.ModelFolder, name: str) -> str | None:
 
 def read_config(path: str) -> modeling.EncoderConfig:
   """Reads a bert_config.json, or a config.json of Hugging Face's of a BERT."""
+  # Google's files have no model_type, and another "gelu".
   fields = files.read_json(path)
   if "model_type" in fields:
     return huggingface.to_bert_config(path, fields)

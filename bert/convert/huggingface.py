@@ -32,10 +32,12 @@ CONFIG = "config.json"
 _BELONGS_TO = "sha256 of model.safetensors"
 # Weights that only running code could read.
 _PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
-# Neither numpy nor BERT has the others, such as F8_E4M3.
+# Types of tensors that are read. numpy lacks the rest, such as F8_E4M3, and no
+# BERT has them.
 _DTYPES = re.compile(r"F64|F32|F16|BF16|[IU](8|16|32|64)|BOOL")
+# Constants that older folders store: the numbers of positions, and zeros.
 _IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
-# With the word embeddings, and the bias of the head.
+# Copies: the first of the word embeddings, the second of `_BIAS`.
 _TIED_WEIGHT = "cls.predictions.decoder.weight"
 _TIED_BIAS = "cls.predictions.decoder.bias"
 _BIAS = "cls.predictions.bias"
@@ -158,20 +160,24 @@ def refuse_pickles(path: str, entries: Iterable[str]) -> None:
 
 def open_folder(path: str) -> models.ModelFolder:
   """Opens a folder; `_match` says what becomes of variables that BERT lacks."""
+  # The config says whether this is a BERT, before weights are looked at.
   config_path = os.path.join(path, CONFIG)
   settings = files.read_json(config_path)
   config = to_bert_config(config_path, settings)
   model_type = settings["model_type"]
 
+  # From the stored names to the names of today, by which they are matched.
   stored = _open_shards(path)
   models.check_layers(path, config, len(stored))
   renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
   current = {name: models.rename(name, renaming) for name in sorted(stored)}
-  found, unread = _match(path, config, current, model_type != "bert")
+  matched, unread = _match(path, config, current, model_type != "bert")
   _check_tied(path, stored, current)
 
+  # Their dense layers have [out, in], Google's [in, out]. A variable that keeps
+  # its name is not BERT's, and stays as it is.
   variables = _open_google_only(path)
-  for google, name in found.items():
+  for google, name in matched.items():
     is_kernel = google.endswith("/kernel") and google != name
     variable = stored[name]
     variables[google] = variable.transposed() if is_kernel else variable
@@ -197,15 +203,17 @@ def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
   with _naming_damage(path):
     file = safetensors.safe_open(remote.local_copy(path), "numpy")
     slices = {name: file.get_slice(name) for name in file.keys()}
+
+  # A slice knows type and shape; its values are read later.
   tensors = {}
-  for name, found in slices.items():
-    if not _DTYPES.fullmatch(dtype := found.get_dtype()):
+  for name, part in slices.items():
+    if not _DTYPES.fullmatch(dtype := part.get_dtype()):
       raise ValueError(
         f"{path}: {name!r:.80} holds {dtype}; expected F32, F16 or BF16: "
         "convert it where the model is from"
       )
     load = functools.partial(_load, path, file, name)
-    tensors[name] = models.StoredVariable(load, tuple(found.get_shape()))
+    tensors[name] = models.StoredVariable(load, tuple(part.get_shape()))
   return tensors, file.metadata() or {}
 
 
@@ -227,13 +235,13 @@ def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
   tensors = {}
   shards = models.find_shards(folder, WEIGHTS, INDEX, ".safetensors")
   for path, names in shards.items():
-    found, _ = _open_file(path)
-    if missing := sorted(set(names) - set(found)):
+    in_shard, _ = _open_file(path)
+    if missing := sorted(set(names) - set(in_shard)):
       raise ValueError(
         f"{path}: lacks {missing[0]!r:.80} ({len(missing)} in all), which "
         f"{INDEX} places there"
       )
-    tensors |= found
+    tensors |= in_shard
   return tensors
 
 
@@ -256,38 +264,49 @@ def _match(
     above the encoder of a relative. That of a BERT keeps its name. A ValueError
     if the encoder itself has variables that BERT lacks.
   """
+  # The variables that a BERT may have, by their names here. The bias of masked
+  # words is stored once or twice.
   google_names = {_to_theirs(name): name for name in models.variables(config)}
   copies = {_TIED_WEIGHT, _TIED_BIAS}
   if _BIAS not in current.values():  # Then its copy is the only one.
     copies = {_TIED_WEIGHT}
     google_names[_TIED_BIAS] = google_names[_BIAS]
+
+  # Such a classifier has the names of BERT's, but reads another layer.
   if is_relative and any(n.startswith(_ON_DENSE_LAYER) for n in current):
     for name in ("classifier.weight", "classifier.bias"):
       del google_names[name]
 
-  found, unread, unknown = {}, [], []
+  matched = {}  # Stored names by Google's.
+  unread = []
+  unknown = []  # In the encoder, but in no BERT's.
   for stored, theirs in current.items():
+    # Constants and copies hold nothing of their own.
     google = google_names.get(theirs)
     if _IGNORED.fullmatch(stored) or theirs in copies:
       continue
-    if google in found:
+    if google in matched:
       raise ValueError(
-        f"{path}: {found[google]} and {stored} are the same variable"
+        f"{path}: {matched[google]} and {stored} are the same variable"
       )
+
+    # A variable of BERT; or of another encoder; or of a head that is not
+    # BERT's, which stays unread in a relative and keeps its name in a BERT.
     if google:
-      found[google] = stored
+      matched[google] = stored
     elif theirs.startswith("bert."):
       unknown.append(stored)
     elif is_relative:
       unread.append(stored)
     else:
-      found[stored] = stored
+      matched[stored] = stored
   models.refuse_unknown(path, unknown)
-  return found, unread
+  return matched, unread
 
 
 def _check_tied(path, stored, current) -> None:
   """Refuses output weights that are not the table of the word embeddings."""
+  # BERT's head multiplies by the table itself, so a copy must be equal.
   names = {theirs: name for name, theirs in current.items()}
   tied, table = names.get(_TIED_WEIGHT), names.get(_to_theirs(_TABLE))
   if tied and table:
@@ -302,10 +321,13 @@ def _open_google_only(folder: str) -> dict[str, models.StoredVariable]:
   path = os.path.join(folder, GOOGLE_ONLY)
   if not files.exists(path):
     return {}
+
+  # After other weights were trained and saved here, Adam's slots and the step
+  # would be of the old ones.
   variables, metadata = _open_file(path)
   weights = os.path.join(folder, WEIGHTS)
-  found = files.exists(weights) and files.hash_file(weights)
-  if metadata.get(_BELONGS_TO) != found:
+  digest = files.exists(weights) and files.hash_file(weights)
+  if metadata.get(_BELONGS_TO) != digest:
     raise ValueError(
       f"{path}: does not belong to the {WEIGHTS} beside it; move it away"
     )
@@ -321,7 +343,11 @@ def to_bert_config(
     raise ValueError(
       f'{path}: no model_type; add "model_type": "bert" if it is of a BERT'
     )
-  model_type, fields = str(settings["model_type"]), dict(settings)
+
+  # Other families, by their names: some are refused with the reason, some have
+  # BERT's encoder with other names of fields.
+  model_type = str(settings["model_type"])
+  fields = dict(settings)
   if model_type in _REFUSED:
     raise ValueError(
       f"{path}: model_type is {model_type!r}: {_REFUSED[model_type]}"
@@ -333,23 +359,28 @@ def to_bert_config(
     fields = {renamed.get(name, name): v for name, v in fields.items()}
   if fields.get("embedding_size") == fields.get("hidden_size"):
     fields.pop("embedding_size", None)
+
+  # Settings that change the computation must have a BERT's values.
   for name, expected in _SETTINGS.items():
     if fields.get(name, expected) != expected:
       raise ValueError(
         f"{path}: {name} is {fields[name]!r:.80}; this BERT has {expected!r}"
       )
+
   name = fields.get("hidden_act", "gelu")
   if not isinstance(name, str) or name not in _FROM_THEIRS:
     raise ValueError(
       f"{path}: hidden_act is {name!r:.80}; known of Hugging Face's: "
       f"{', '.join(_FROM_THEIRS)}"
     )
+
   # The other fields are about training, generating text or naming labels.
   kept = {n: value for n, value in fields.items() if n in _BERT_FIELDS}
   kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
   kept["hidden_act"] = _FROM_THEIRS[name]
   if kept.get("layer_norm_eps") == modeling.LAYER_NORM_EPSILON:
     del kept["layer_norm_eps"]  # Google's files do not state it.
+
   try:
     return modeling.BertConfig.from_dict(kept)
   except (ValueError, RecursionError) as error:
@@ -357,10 +388,13 @@ def to_bert_config(
 
 
 def _read_problem(settings, labels: tuple[str, ...]) -> str | None:
+  """Returns the task of the head that a config.json states, if any."""
   names = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
   problem = names.get(str(settings.get("problem_type")))
   if not problem and len(labels) > 1:  # As transformers takes it.
     problem = "single_label"
+
+  # The class of a tagger or of multiple choice says more.
   classes = settings.get("architectures")
   for name in classes if isinstance(classes, list) else ():
     name = re.sub("^(DistilBert|Electra)", "Bert", str(name))
@@ -377,6 +411,8 @@ def _read_labels(path: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     raise ValueError(
       f'{path}: id2label is {names!r:.80}; expected {{"0": "name", ...}}'
     ) from None
+
+  # transformers writes LABEL_0, LABEL_1 if nobody named them.
   is_default = all(x == f"LABEL_{number}" for number, x in enumerate(labels))
   return () if is_default else labels
 
@@ -394,22 +430,30 @@ def _write_file(path, tensors, metadata) -> None:
 
 def write(folder: str, model: models.Model) -> list[str]:
   """Writes all but the vocabulary; returns the names in GOOGLE_ONLY."""
-  values, known = model.values, models.variables(model.config, model.head)
+  values = model.values
+  names = models.variables(model.config, model.head)
+
   # A BertModel by itself has no "bert." before its names.
   prefix = "bert." if model.head == "encoder" else ""
   tensors = {}
-  for name in known:
+  for name in names:
     value = values[name].T if name.endswith("/kernel") else values[name]
     tensors[_to_theirs(name).removeprefix(prefix)] = value
+
   path = os.path.join(folder, WEIGHTS)
   # transformers asks for the format before it reads.
   _write_file(path, tensors, {"format": "pt"})
-  rest = {name: values[name] for name in sorted(set(values) - set(known))}
+
+  # The file with the rest names the weights that it belongs to.
+  rest = {name: values[name] for name in sorted(set(values) - set(names))}
   if rest:
     belongs_to = {_BELONGS_TO: files.hash_file(path)}
     _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
 
   files.write_json(os.path.join(folder, CONFIG), _make_config(model))
+
+  # strip_accents None: accents are stripped if text is lower-cased, as in the
+  # original.
   special = ("unk", "sep", "pad", "cls", "mask")
   tokenizer = {
     "tokenizer_class": "BertTokenizer",
@@ -437,6 +481,8 @@ def _make_config(model: models.Model) -> dict[str, Any]:
     "tie_word_embeddings": True,
     "dtype": model.values[_TABLE].dtype.name,
   }
+
+  # A classifier's labels always have names there, if only LABEL_0.
   if "output_" in head.prefixes:
     contents["classifier_dropout"] = 0.1  # As in heads.py.
     if head.has_labels:
@@ -446,6 +492,7 @@ def _make_config(model: models.Model) -> dict[str, Any]:
       contents["label2id"] = {label: i for i, label in enumerate(labels)}
     if model.problem in PROBLEM_TYPES:
       contents["problem_type"] = PROBLEM_TYPES[model.problem]
+
   if "[PAD]" in model.vocabulary:
     contents["pad_token_id"] = model.vocabulary.index("[PAD]")
   return contents

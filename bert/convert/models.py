@@ -143,6 +143,8 @@ def variables(
     "2": 2,
     "L": labels,
   }
+
+  # Rows of the table that this encoder or this head lacks.
   top = HEADS[head] if head else _ALL_HEADS
   absent = set() if top.has_pooler else {"bert/pooler/dense"}
   if config.embedding_width == config.hidden_size:
@@ -183,7 +185,14 @@ def make_weights(
   unread: Iterable[str] = (),
   release: Callable[[], None] = lambda: None,
 ) -> checkpoints.Weights:
-  """Makes weights of variables by Google's names; see `checkpoints.Weights`."""
+  """Makes weights of variables by Google's names.
+
+  Args:
+    source: where they are from, for messages.
+    variables: how each is read, and its shape.
+    unread: the stored names of variables that BERT lacks.
+    release: frees what reading keeps open or in memory.
+  """
 
   def read(name):
     load, shape = variables[name]
@@ -191,8 +200,9 @@ def make_weights(
       return np.asarray(load()).reshape(shape)
 
   shapes = {name: tuple(v.shape) for name, v in variables.items()}
-  shown = [name if name.isprintable() else repr(name) for name in unread]
-  return checkpoints.Weights(source, shapes, read, tuple(shown), release)
+  # These names are printed: a control character could change the terminal.
+  printable = [name if name.isprintable() else repr(name) for name in unread]
+  return checkpoints.Weights(source, shapes, read, tuple(printable), release)
 
 
 def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:
@@ -205,13 +215,21 @@ def rename(name: str, renaming: Iterable[tuple[str, str]]) -> str:
 def find_shards(
   folder: str, whole: str, index: str, ending: str
 ) -> dict[str, list[str]]:
-  """Returns what a JSON file's weight_map places where: names by path.
+  """Returns the files of a model's weights, and the names of tensors in each.
 
   If all weights are in one file, it is that file, without names.
+
+  Args:
+    folder: of the model.
+    whole: the name of the file that may hold all weights.
+    index: the name of the JSON file whose weight_map says where tensors are.
+    ending: of the names of its files, such as ".safetensors".
   """
   path, index = os.path.join(folder, whole), os.path.join(folder, index)
   if files.exists(path):
     return {path: []}
+
+  # From tensors to one file or several, turned around.
   places = files.read_json(index).get("weight_map")
   if not isinstance(places, dict) or not places:
     raise ValueError(f"{index}: has no weight_map")
@@ -219,6 +237,7 @@ def find_shards(
   for tensor, names in places.items():
     for name in map(str, names if isinstance(names, list) else [names]):
       shards.setdefault(name, []).append(tensor)
+
   for name in shards:
     # A name such as ../../x would lead out of the folder.
     if not re.fullmatch(rf"[\w.-]+{re.escape(ending)}", name):
@@ -229,7 +248,13 @@ def find_shards(
 
 
 def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
-  """Refuses a config that has more layers than there are variables."""
+  """Refuses a config that has more layers than there are variables.
+
+  Args:
+    source: where both are from, for the message.
+    config: of the encoder.
+    stored: the number of stored variables.
+  """
   if config.num_hidden_layers > stored:  # Listing them may take all memory.
     raise ValueError(
       f"{source}: num_hidden_layers is {config.num_hidden_layers} in its "
@@ -239,5 +264,5 @@ def check_layers(source: str, config: modeling.BertConfig, stored: int) -> None:
 
 def refuse_unknown(source: str, names: Iterable[str]) -> None:
   """Raises a ValueError that names the variables that BERT lacks, if any."""
-  if found := fitting.listing(f"+ {name}" for name in names):
-    raise ValueError(f"{source}: its encoder is not a BERT's: {found}")
+  if listing := fitting.listing(f"+ {name}" for name in names):
+    raise ValueError(f"{source}: its encoder is not a BERT's: {listing}")

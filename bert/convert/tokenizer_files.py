@@ -46,7 +46,9 @@ def read_run_settings(folder: str) -> dict[str, Any]:
   """Returns the settings.json of the training that wrote a folder, if any."""
   try:
     return files.read_json_if_any(os.path.join(folder, "settings.json"))
-  except ValueError:  # It may be an editor's, unless the folder is a model's.
+  except ValueError:
+    # Another program, such as an editor, may own a settings.json that is not
+    # plain JSON, but not in the folder of a model.
     if files.exists(os.path.join(folder, "bert_config.json")):
       raise
     return {}
@@ -72,22 +74,27 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
     return lower, os.path.join(folder, "settings.json")
 
   stated, is_keras_hub = _read_stated(folder)
-  casing, accents = stated.get("do_lower_case"), stated.get("strip_accents")
+  casing = stated.get("do_lower_case")
+  accents = stated.get("strip_accents")
   lower = casing.value if casing else None
+
+  # KerasHub's default is to leave accents, whatever the casing: only a note.
   if is_keras_hub and accents and accents.value not in (None, lower):
-    progress.note(  # It is KerasHub's default.
+    progress.note(
       f"note: {accents.path}: strip_accents is {accents.value}; here accents "
       "are stripped if and only if text is lower-cased, as by the original"
     )
     del stated["strip_accents"]
 
+  # The original strips accents if and only if it lower-cases, and has one value
+  # of each other setting.
   usual = {"strip_accents": True if lower is None else lower, **_USUAL}
   for name, expected in usual.items():
-    found = stated.get(name)
-    if found and found.value not in (None, expected):
+    setting = stated.get(name)
+    if setting and setting.value not in (None, expected):
       raise ValueError(
-        f"{found.path}: {found.name} is {found.value}: unlike the original's "
-        "tokenizer; remove the setting to accept other tokens"
+        f"{setting.path}: {setting.name} is {setting.value}: unlike the "
+        "original's tokenizer; remove the setting to accept other tokens"
       )
   return (lower, casing.path) if casing and isinstance(lower, bool) else None
 
@@ -107,6 +114,8 @@ def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
         value = value.get("content")
       stated[name] = _Stated(value, path, name)
 
+  # tokenizer.json is KerasHub's if it names a class. Its settings have names of
+  # their own.
   path = os.path.join(folder, "tokenizer.json")
   whole = files.read_json_if_any(path)
   is_keras_hub = "class_name" in whole
@@ -116,6 +125,8 @@ def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
     other = stated.get(ours)
     if value is None or (other and value == other.value):
       continue
+
+    # null in tokenizer_config.json leaves it to tokenizer.json.
     if other and other.value is not None:
       raise ValueError(
         f"{path}: {name} is {value}, but {ours} is {other.value} in "
@@ -135,6 +146,8 @@ def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
   for name, expected in _STEPS.items():
     if name not in whole:
       continue
+
+    # One step, or a sequence of Lowercase and that step.
     try:
       step = whole[name]
       steps = step["normalizers"] if step["type"] == "Sequence" else [step]
@@ -147,12 +160,14 @@ def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
         f"{path}: {name} is {whole[name]!r:.80}; expected {expected}, the step "
         "of BERT's tokenizer"
       ) from None
+
     stated |= last
     if lowers and not last.get("lowercase"):  # It leaves the accents.
       stated |= {
         "lowercase": True,
         "strip_accents": bool(last.get("strip_accents")),
       }
+
   if "post_processor" in whole:
     stated["post_processor"] = _read_template(whole["post_processor"])
   if isinstance(model := whole.get("model"), dict):
@@ -190,11 +205,14 @@ def read_vocabulary(folder: str) -> list[str]:
   They are in the order of ids, with those added later; [] if there is neither
   file. A ValueError if they are not those of a WordPiece vocabulary.
   """
+  # A list of tokens, a tokenizer.json, or both.
   paths = (os.path.join(folder, name) for name in ("vocab.txt", _KERAS_HUB))
   path = next(filter(files.exists, paths), None)
   whole_path = os.path.join(folder, "tokenizer.json")
   if not (path or files.exists(whole_path)):
     return []
+
+  # With both, their ids must be the same.
   whole = files.read_json_if_any(whole_path)
   added = _find_added(whole_path, whole)
   if path:
@@ -202,6 +220,7 @@ def read_vocabulary(folder: str) -> list[str]:
     _compare(path, vocabulary, whole_path, whole, added)
   else:
     vocabulary = _take_whole(whole_path, whole, added)
+
   for number, token in enumerate(vocabulary):
     if "\n" in token or "\r" in token:
       raise ValueError(
@@ -224,10 +243,12 @@ def find_vocabulary(folders: Iterable[str]) -> str | None:
   written as a vocab.txt, for the life of this process.
   """
   for folder in folders:
-    if found := vocabulary_table.find([folder]):
-      return found
+    if vocab_file := vocabulary_table.find([folder]):
+      return vocab_file
     if files.exists(path := os.path.join(folder, _KERAS_HUB)):
       return path
+
+    # KerasHub's tokenizer.json holds no tokens.
     path = os.path.join(folder, "tokenizer.json")
     if files.exists(path) and "class_name" not in files.read_json(path):
       return _write_whole(folder)
@@ -252,10 +273,13 @@ def _compare(path, tokens, whole_path, whole, added) -> None:
   # Spaces at the ends of lines are read by some libraries, not by others; of
   # lines that are the same, the last one counts.
   ids = {token.strip(): id_ for id_, token in enumerate(tokens)}
-  others = enumerate(_take_whole(whole_path, whole, added))
-  theirs = {token.strip(): id_ for id_, token in others}
+  whole_tokens = enumerate(_take_whole(whole_path, whole, added))
+  theirs = {token.strip(): id_ for id_, token in whole_tokens}
+
+  # A name for an id without a token is missing in vocab.txt.
   for token in (*ids, *theirs):
-    here, there = (known.get(token, "missing") for known in (ids, theirs))
+    here = ids.get(token, "missing")
+    there = theirs.get(token, "missing")
     if here != there and not token.startswith(vocabulary_table.NO_TOKEN):
       raise ValueError(
         f"{path}: the id of {token!r:.80} is {here}, in {whole_path} {there}: "
@@ -265,6 +289,8 @@ def _compare(path, tokens, whole_path, whole, added) -> None:
 
 def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
   """Returns the tokens that Hugging Face's files add: their ids and files."""
+  # In a list of tokenizer.json, or in a file of their own, as transformers 4
+  # and before write them.
   path = os.path.join(os.path.dirname(whole_path), "added_tokens.json")
   try:
     listed = [(t["content"], t["id"]) for t in whole.get("added_tokens") or []]
@@ -272,6 +298,7 @@ def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
     raise ValueError(
       f"{whole_path}: added_tokens: expected objects with content and id"
     ) from None
+
   added = {}
   alone = files.read_json_if_any(path).items()
   for file, pairs in ((whole_path, listed), (path, alone)):
@@ -286,7 +313,12 @@ def _find_added(whole_path, whole) -> dict[str, tuple[int, str]]:
 
 def _append(path, tokens, added) -> list[str]:
   """Returns the tokens of a file, and behind them those added later."""
-  behind = [(*x, token) for token, x in added.items() if x[0] >= len(tokens)]
+  # Smaller ids are of tokens that the file holds: `_compare` checks them.
+  behind = [
+    (id_, source, token)
+    for token, (id_, source) in added.items()
+    if id_ >= len(tokens)
+  ]
   for id_, source, token in sorted(behind):
     if id_ != len(tokens):
       raise ValueError(
@@ -299,17 +331,22 @@ def _append(path, tokens, added) -> list[str]:
 
 def _take_whole(path, whole, added) -> list[str]:
   """Returns the tokens of a tokenizer.json, with those added later."""
+  # Any fault of it ends in one message.
   try:
     model = whole["model"]
     prefix = model.get("continuing_subword_prefix", "##")
     if (model.get("type", "WordPiece"), prefix) != ("WordPiece", "##"):
       raise ValueError
+
     tokens = {id_: token for token, id_ in model["vocab"].items()}
     for token, (id_, _) in added.items():
       tokens.setdefault(id_, token)
+
+    # A huge id would make a list that fills the memory.
     size = max(tokens) + 1
     if min(tokens) < 0 or size > 2 * len(tokens) + 1000:
       raise ValueError
+
     # An id without a token gets a name that no text has: it holds spaces.
     name = vocabulary_table.NO_TOKEN
     return [tokens.get(i, f"{name}{i}]") for i in range(size)]

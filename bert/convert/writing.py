@@ -27,6 +27,8 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
   }
   with atomic.new_folder(folder) as temporary:
     lines = writers[output_format](temporary, model)
+
+    # WordPieces are written anew, with the tokens that were added to them.
     lines.append(
       f"{model.vocabulary_name}: {len(model.vocabulary)} tokens, "
       f"do_lower_case={str(model.do_lower_case).lower()}"
@@ -35,10 +37,13 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
       vocabulary_table.copy(model.vocab_file, temporary)
     elif output_format != "keras_hub":  # It has written its own vocabulary.
       files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
+
+    # By these files sentence-transformers makes vectors.
     if output_format != "keras_hub":
       for source in model.opened.folders:
         made = sbert_files.copy(source, temporary)
         lines += [f"{name}: the same vectors" for name in made]
+
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")
     if model.problem in huggingface.PROBLEM_TYPES:
@@ -48,6 +53,7 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
 
 
 def _write_card(folder: str, model: models.Model, lines: list[str]) -> None:
+  """Writes README.md, which says what was converted and what was left out."""
   notes = conversion.describe_differences(model)
   card = [
     "# BERT",
@@ -64,13 +70,18 @@ def _write_card(folder: str, model: models.Model, lines: list[str]) -> None:
 
 
 def _write_google(folder: str, model: models.Model) -> list[str]:
+  """Writes a checkpoint as google-research/bert does, and its config."""
   weights = conversion.strip(model).values
-  state, step = set(model.values) - set(weights), None
+  state = set(model.values) - set(weights)
+
   # A classifier is read like a run's folder, whose checkpoints have a step in
   # their names.
+  step = None
   if state - {"global_step"} or model.problem in huggingface.PROBLEM_TYPES:
     step = int(model.values.get("global_step", 0))
   name = os.path.basename(checkpoints.write(folder, model.values, step))
+
+  # The config; labels and casing where a reader would not know them.
   path = os.path.join(folder, "bert_config.json")
   files.write_text(path, model.config.to_json_string())
   if model.labels:
@@ -79,6 +90,7 @@ def _write_google(folder: str, model: models.Model) -> list[str]:
     # Readers would guess the other casing.
     path = os.path.join(folder, "tokenizer_config.json")
     files.write_json(path, {"do_lower_case": model.do_lower_case})
+
   lines = [f"{name}: {len(weights)} variables of the model"]
   if state:
     lines.append(f"{name}: {len(state)} variables of the state of its training")
@@ -95,6 +107,7 @@ def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
   if output_format != "google":  # Hugging Face's config.json has it.
     return line
 
+  # prediction.json, as the source has it.
   sources = model.opened.folders
   paths = (os.path.join(source, "prediction.json") for source in sources)
   recorded = next(filter(None, map(files.read_json_if_any, paths)), None)
@@ -104,6 +117,8 @@ def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
     "window_pooling": "mean",
   }
   files.write_json(os.path.join(folder, "prediction.json"), answers)
+
+  # settings.json, with the settings of a training that an export reads.
   vocabulary = os.path.join(folder, model.vocabulary_name)
   settings: dict[str, Any] = {
     "problem": model.problem,
@@ -126,6 +141,8 @@ def _write_hugging_face(folder: str, model: models.Model) -> list[str]:
   class_name = models.HEADS[model.head].architecture
   _check_fits(model, model.head, f"{class_name} (--head={model.head})")
   rest = huggingface.write(folder, model)
+
+  # Their "gelu" is not Google's, so a line names the function as they do.
   place = f"{huggingface.GOOGLE_ONLY}, which a conversion back reads"
   lines = _describe(huggingface.WEIGHTS, class_name, model, rest, place)
   activation = model.config.hidden_act
@@ -134,15 +151,18 @@ def _write_hugging_face(folder: str, model: models.Model) -> list[str]:
 
 
 def _write_keras_hub(folder: str, model: models.Model) -> list[str]:
+  # KerasHub has two classes that compute as BERT does.
   class_name, head = "BertBackbone", "encoder"
   if model.head == "classifier":
     class_name, head = "BertTextClassifier", "classifier"
   has_epsilon = model.config.layer_norm_epsilon == modeling.LAYER_NORM_EPSILON
   _check_fits(model, head, class_name, has_epsilon)
+
   names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
   keras_hub = importlib.import_module("bert.contrib.keras_hub")
   keras_hub.write(folder, model, values)
+
   rest = sorted(set(model.values) - set(values))
   return _describe(keras_hub.WEIGHTS, class_name, model, rest, "left out")
 
@@ -158,10 +178,11 @@ def _describe(
   count = len(model.values) - len(rest)
   lines = [f"{weights}: {count} variables, for {class_name}"]
   if rest:
-    others = [n for n in rest if n.rpartition("/")[0] not in model.values]
-    if slots := len(rest) - len(others):
-      others.insert(0, f"{slots} slots")
-    listed = ", ".join(others)
+    # Slots are counted, as there are two for each variable.
+    parts = [n for n in rest if n.rpartition("/")[0] not in model.values]
+    if slots := len(rest) - len(parts):
+      parts.insert(0, f"{slots} slots")
+    listed = ", ".join(parts)
     lines.append(f"{place}: {listed}; {class_name} has no place for that")
   return lines
 
@@ -177,6 +198,7 @@ def _check_fits(
     class_name: for messages.
     has_epsilon: whether its layers normalise with the model's epsilon.
   """
+  # The encoder and its vocabulary.
   config = model.config
   is_bert = config.has_embedding_norm and config.is_bidirectional
   if not (is_bert and has_epsilon) or model.vocab_file:
@@ -184,6 +206,9 @@ def _check_fits(
       f"{model.source}: its encoder or its vocabulary is not BERT's: pass "
       "--output_format=google"
     )
+
+  # The head. The class may have no place for some variables, but its own must
+  # all be there, with their shapes.
   if head == "classifier" and _find_pooling(model):
     raise ValueError(
       f"{model.source}: its classifier has no pooler, that of {class_name} has "
@@ -193,8 +218,9 @@ def _check_fits(
   expected = models.variables(config, head, labels)
   shapes = {name: value.shape for name, value in model.values.items()}
   fitting.compare(
-    model.source, shapes, expected, shapes.__contains__, class_name
+    model.source, shapes, expected, lambda name: name in shapes, class_name
   )
+
   if config.embedding_width != config.hidden_size:
     raise ValueError(
       "--output_format: transformers and KerasHub have no BERT with the "
