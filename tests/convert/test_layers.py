@@ -86,7 +86,7 @@ def test_layers_are_taken_with_their_casing_and_vocabulary(tmp_path):
   recorded = json.loads((tmp_path / "out/settings.json").read_text())
   assert recorded["do_lower_case"] is False
   result = train(tmp_path, tmp_path / "start", do_lower_case=True)
-  program_flags.assert_refused(result, f"{path} says False: leave out")
+  program_flags.assert_refused(result, f"{path} says false: leave out")
   vocabularies = [tmp_path / f"{name}/vocab.txt" for name in ("deep", "start")]
   assert vocabularies[0].read_text() == vocabularies[1].read_text()
 
