@@ -177,12 +177,16 @@ def find_set(
     kind: "train", "eval" or "predict".
     path: the file.
   """
-  # Only --objective=scores learns from numbers. Evaluations always compare
-  # with numbers: scores, or how relevant a text is.
+  # Only --objective=scores learns from numbers, so only its training needs
+  # numbers within bounds. Evaluations always compare with numbers: scores, or
+  # how relevant a text is.
   learns_numbers = settings.objective == "scores"
   bounds = (settings.min_score, settings.max_score)
   if kind == "train" and not learns_numbers:
     bounds = ()
+
+  # `source` is part of the key of the feature file: another objective or other
+  # columns make a new one.
   table = embedding_settings.find_table(settings, kind, path)
   return feature_sets.FeatureSet(
     kind=kind,
@@ -210,20 +214,25 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
       by_label=settings.objective == "labels",
     )
 
+  # What most objectives train is exported as a model that makes vectors.
   labels = ()
-  problem = "features"  # The model is exported as what makes vectors.
+  problem = "features"
   answer_settings = {}
   if settings.objective == "labels":
     problem = "single_label"  # It is exported as a classifier.
     labels = classification.find_labels(sets["train"].examples(), problem)
+
+    # A row of a feature file holds the number of its label.
     encode_label = classification.make_label_encoder(labels, problem)
     sets = {
       kind: embedding_data.number_labels(data, labels, encode_label)
       for kind, data in sets.items()
     }
+
     # The classifier is fitted to the texts, of which training gets pairs.
     sets["fit"] = dataclasses.replace(sets["train"], suffix="_fit")
     sets["train"] = embedding_data.draw_pairs(sets["fit"], settings.seed)
+
     # Exports of a classifier ask for these; run_classifier.py has flags.
     answer_settings = {
       "doc_stride": None,
@@ -245,6 +254,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
 
 def fit_head(run: fine_tuning.Run) -> None:
   """Fits the classifier of labels to the vectors as they are now."""
+  # The last set is "fit": the labelled texts themselves, see `open_data`.
   results = run.predict(run.data.dev[-1], run.settings.eval_batch_size)
   weights, bias = embedding_data.fit_classifier(results, len(run.data.labels))
   run.model.output_weights.assign(weights)
@@ -266,29 +276,41 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the cosine of every pair."""
-  [examples] = run.data.test
-  results = run.predict(examples, run.settings.predict_batch_size)
+  [dataset] = run.data.test
+  results = run.predict(dataset, run.settings.predict_batch_size)
   if run.is_chief:
     path = os.path.join(run.folder, "predictions.tsv")
-    pairs = examples.examples()
+    pairs = dataset.examples()
     embedding_data.write_predictions(path, pairs, results["vectors"])
 
 
 def main() -> None:
+  """Trains, evaluates and predicts, as the flags ask."""
   # Nothing is written yet: wrong flags and wrong files must cost nothing.
   settings = fine_tuning.read_settings(EmbeddingSettings)
+
+  # A model of sentence-transformers says how it pools; training keeps that.
   settings = sbert_flags.follow_start(settings)
+
+  # TensorFlow wants its devices chosen before the first tensor is made.
   strategy = devices.make_strategy(settings)
   data = open_data(settings)
 
   # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
-    for examples in data.sets:
-      embedding_data.make_features(examples, run.local_folder)
+    # Texts become ids, once: later runs read the same feature files. A row that
+    # cannot be read ends the run here, before there is a model.
+    for dataset in data.sets:
+      embedding_data.make_features(dataset, run.local_folder)
+    # This also loads weights: those of --output_dir, or else of --model.
     run.make_model(create_model, predict, forward)
+
+    # Other programs and sentence-transformers read from these how to pool.
     if run.is_chief:
       sbert_flags.write_files(settings, run.config)
 
+    # bert/training/loop.py repeats the update of bert/training/step.py. On the
+    # way, the scores of the evaluation set choose the best weights.
     if settings.do_train:
       run.train(
         functools.partial(loss, settings=settings),

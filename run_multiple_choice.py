@@ -97,6 +97,7 @@ def forward(model, features, seed) -> tf.Tensor:
 
 def predict(logits, features) -> dict[str, tf.Tensor]:
   """Returns the scores of choices, float32 [B, C], and mask and labels."""
+  # The right choice comes back with the logits, in the order of the questions.
   kept = {name: features[name] for name in ("choice_mask", "label_ids")}
   return {"logits": logits, **kept}
 
@@ -117,6 +118,9 @@ def open_data(
   feature_settings = feature_sets.FeatureSettings(
     **settings.deciding("features")
   )
+
+  # A set by kind: "train", "eval" or "predict". --eval_share makes an "eval" of
+  # a share of "train", which an evaluation alone reads for this, too.
   limit = settings.max_train_examples
   sets = {
     kind: multiple_choice_data.find_set(kind, path, feature_settings, limit)
@@ -138,20 +142,21 @@ def open_data(
 
 
 def choose(
-  run: fine_tuning.Run, examples: feature_sets.FeatureSet, batch_size: int
+  run: fine_tuning.Run, dataset: feature_sets.FeatureSet, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """Chooses an answer to every question of a set.
 
   Args:
     run: with its model.
-    examples: the set, whose features are made.
+    dataset: the set, whose features are made.
     batch_size: questions at once.
 
   Returns:
     The probabilities of all choices, float32 [N, C], and the number of the
     right choice, int [N], 0 where it is not known.
   """
-  results = run.predict(examples, batch_size)
+  # A softmax over the choices of a question, as in the loss.
+  results = run.predict(dataset, batch_size)
   shares = multiple_choice_data.probabilities(
     results["logits"], results["choice_mask"]
   )
@@ -160,49 +165,61 @@ def choose(
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with a label."""
+  # All workers do, because all must stop a training at the same step.
   chosen = choose(run, run.data.dev[0], run.settings.eval_batch_size)
   return multiple_choice_data.score(*chosen)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
-  [examples] = run.data.dev
-  chosen = choose(run, examples, run.settings.eval_batch_size)
+  [dataset] = run.data.dev
+
+  # All workers compute a part of the results; the chief alone writes.
+  chosen = choose(run, dataset, run.settings.eval_batch_size)
   if run.is_chief:
     run.write_eval_results(multiple_choice_data.score(*chosen))
-    run.report_on(examples, multiple_choice_data.describe, *chosen)
+    run.report_on(dataset, multiple_choice_data.describe, *chosen)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
-  [examples] = run.data.test
-  chosen = choose(run, examples, run.settings.predict_batch_size)
+  [dataset] = run.data.test
+  chosen = choose(run, dataset, run.settings.predict_batch_size)
 
   # All workers have computed the probabilities; the chief alone writes them.
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
-  multiple_choice_data.write_predictions(path, examples.examples(), chosen[0])
+  multiple_choice_data.write_predictions(path, dataset.examples(), chosen[0])
 
-  if examples.is_labelled:
+  # A file to predict may have labels, too.
+  if dataset.is_labelled:
     scores = multiple_choice_data.score(*chosen)
     metrics.write_metrics(run.folder, "predict", scores)
-    run.report_on(examples, multiple_choice_data.describe, *chosen)
+    run.report_on(dataset, multiple_choice_data.describe, *chosen)
 
 
 def main() -> None:
+  """Trains, evaluates and predicts, as the flags ask."""
   # Nothing is written yet: wrong flags and wrong files must cost nothing.
   settings = fine_tuning.read_settings(ChoiceSettings)
   paths = find_files(settings)
+
+  # TensorFlow wants its devices chosen before the first tensor is made.
   strategy = devices.make_strategy(settings)
   data = open_data(settings, paths)
 
   # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
-    for examples in data.sets:
-      multiple_choice_data.make_features(examples, run.local_folder)
+    # Texts become ids, once: later runs read the same feature files. A row that
+    # cannot be read ends the run here, before there is a model.
+    for dataset in data.sets:
+      multiple_choice_data.make_features(dataset, run.local_folder)
+    # This also loads weights: those of --output_dir, or else of --model.
     run.make_model(create_model, predict, forward)
 
+    # bert/training/loop.py repeats the update of bert/training/step.py. On the
+    # way, the scores of the evaluation set choose the best weights.
     if settings.do_train:
       run.train(loss, lambda: evaluate(run))
     if settings.do_eval:

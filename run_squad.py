@@ -50,8 +50,11 @@ def exclude_padding(logits, features, settings) -> heads.SpanOutput:
     features: of which input_mask is read, int32 [B, S].
     settings: with --padding_competes, the logits stay as they are.
   """
+  # As in the original, whose rows all have max_seq_length tokens. Otherwise a
+  # result must not depend on how far a batch is padded.
   if settings.padding_competes:
     return logits
+
   padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
   start_logits, end_logits = logits
   return heads.SpanOutput(
@@ -104,6 +107,8 @@ def check(settings: SquadSettings, config: modeling.EncoderConfig) -> None:
   Those that were not given are by now what the weights were trained with.
   """
   settings.check_answers()
+
+  # "No answer" is the span at [CLS], the first token.
   if settings.version_2_with_negative and not config.is_bidirectional:
     raise ValueError(
       "--version_2_with_negative: [CLS], which stands for no answer, sees no "
@@ -168,9 +173,14 @@ def find_sets(settings: SquadSettings, evaluated: str | None):
     num_processes=settings.num_processes,
   )
   train = dev = test = None
+
+  # Whether all questions have answers is checked where a score needs them.
   path = settings.predict_file if settings.do_predict else None
   if path:
     test = find("eval", path, needs_answers=path == evaluated)
+
+  # With --eval_share an evaluation alone reads the training file, too: what it
+  # evaluates on was held out of that.
   if settings.do_train or settings.eval_share:
     train = find("train", settings.train_file)
 
@@ -196,6 +206,8 @@ def open_data(settings: SquadSettings, plan: ThresholdPlan) -> fine_tuning.Data:
   evaluated = plan.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file
+
+  # A file that a user names and nobody reads would be a silent mistake.
   if settings.eval_file and not evaluated:
     raise ValueError("--eval_file is not read: pass it as --predict_file")
 
@@ -213,22 +225,26 @@ def open_data(settings: SquadSettings, plan: ThresholdPlan) -> fine_tuning.Data:
 
 
 def answer(
-  run: fine_tuning.Run, examples: squad_data.SquadSet
+  run: fine_tuning.Run, dataset: squad_data.SquadSet
 ) -> Iterator[squad_results.QuestionResult]:
   """Computes the logits of a set; returns the answers from them."""
   settings = run.settings
+
+  # An answer may be in any window of its context, so the logits of all windows
+  # are computed first. They are kept on the disk.
   logits = squad_data.compute_logits(
     run.predictor,
-    examples,
-    run.parser(examples),
-    run.batch_order(examples, settings.predict_batch_size),
+    dataset,
+    run.parser(dataset),
+    run.batch_order(dataset, settings.predict_batch_size),
     run.local_folder,
   )
-  return squad_data.answer(examples, logits, settings.for_answers())
+  return squad_data.answer(dataset, logits, settings.for_answers())
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with answers."""
+  # All workers do, because all must stop a training at the same step.
   scored = [result.scored for result in answer(run, run.data.dev[0])]
   threshold = run.settings.threshold
   if run.is_chief:
@@ -239,13 +255,13 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
 def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
   settings = run.settings
-  [examples] = run.data.test
+  [dataset] = run.data.test
   tuned_on = run.data.dev[0] if plan.tuning_file else None
 
   # All workers compute the logits; the chief alone reads them.
-  answered = answer(run, examples)
+  answered = answer(run, dataset)
   tuning = None
-  if tuned_on not in (None, examples):
+  if tuned_on not in (None, dataset):
     tuning = answer(run, tuned_on)
   if not run.is_chief:
     return
@@ -254,9 +270,11 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   # on and answered, they are read twice, and kept on the disk in between.
   if tuned_on:
     print(f"tuning --null_score_diff_threshold on {tuned_on.paths[0]}")
-  if tuned_on is examples:
+  if tuned_on is dataset:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
 
+  # A threshold is tuned now, or an earlier run has tuned one for these weights,
+  # or the flag has it.
   if tuning:
     weights = run.identify_weights()
     threshold = squad_results.tune_threshold(run.folder, tuning, weights)
@@ -270,28 +288,38 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   scores = squad_results.write_predictions(
     run.folder, answered, threshold, settings.version_2_with_negative
   )
+
+  # Without the true answers to some questions, a score would be of the rest.
   if scores:
     run.set_summary_score(scores.totals)
-    run.report_on(examples, lambda _: squad_results.describe(scores))
-  elif examples.features.counts["labelled"]:
-    fault = squad_data.describe_unanswered(examples.features.counts)
+    run.report_on(dataset, lambda _: squad_results.describe(scores))
+  elif dataset.features.counts["labelled"]:
+    fault = squad_data.describe_unanswered(dataset.features.counts)
     print(f"not scored: {fault}")
 
 
 def main() -> None:
+  """Trains and answers questions, as the flags ask."""
   # Nothing is written yet: wrong flags and wrong files must cost nothing.
   settings = fine_tuning.read_settings(SquadSettings)
   check(settings, model_folder.read_config(settings))
   plan = plan_threshold(settings)
+
+  # TensorFlow wants its devices chosen before the first tensor is made.
   strategy = devices.make_strategy(settings)
   data = open_data(settings, plan)
 
   # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
-    for examples in data.sets:
-      squad_data.make_features(examples, run.local_folder)
+    # Texts become ids, once: later runs read the same feature files. A row that
+    # cannot be read ends the run here, before there is a model.
+    for dataset in data.sets:
+      squad_data.make_features(dataset, run.local_folder)
+    # This also loads weights: those of --output_dir, or else of --model.
     run.make_model(create_model, functools.partial(predict, settings=settings))
 
+    # bert/training/loop.py repeats the update of bert/training/step.py. On the
+    # way, the scores of the evaluation set choose the best weights.
     if settings.do_train:
       run.train(
         functools.partial(loss, settings=settings), lambda: evaluate(run)

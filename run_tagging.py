@@ -169,10 +169,14 @@ def inspect_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
   The kind is "train", "eval" or "predict", as in all dicts of this program.
   """
   paths = shared_flags.find_data_files(settings, ENDINGS)
+
+  # With --tag_scheme=auto, each file is read to detect its scheme.
   sources = {
     kind: settings.inspect_file(kind, path, settings.tag_scheme)
     for kind, path in paths.items()
   }
+
+  # Lines that begin with # may be comments of CoNLL-U, or words.
   for source in sources.values():
     tagging.note_comments(source)
   return sources
@@ -198,6 +202,9 @@ def open_data(
   feature_settings = tagging_data.TaggingFeatureSettings(
     **settings.deciding("features"), labels=labels, scheme=scheme
   )
+
+  # A set by kind. --eval_share makes an "eval" of a share of "train", which an
+  # evaluation alone reads for this, too.
   limit = settings.max_train_examples
   sets = {
     kind: tagging_data.find_set(kind, source, feature_settings, limit)
@@ -214,6 +221,8 @@ def open_data(
   if "train" in sources:
     by_character = tagging_data.is_by_character(sources["train"])
     answer_settings["by_character"] = by_character
+
+  # Entities have an F1; words without entities are scored by their accuracy.
   metric_names = tagging_results.metric_names(scheme)
   return fine_tuning.Data(
     feature_settings=feature_settings,
@@ -229,15 +238,15 @@ def open_data(
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on labelled words; all workers do, to stop together."""
-  [examples] = run.data.dev
-  results = run.predict(examples, run.settings.eval_batch_size)
-  outputs = tagging_data.read_outputs(examples, results)
-  return tagging_data.score(examples, outputs).metrics
+  [dataset] = run.data.dev
+  results = run.predict(dataset, run.settings.eval_batch_size)
+  outputs = tagging_data.read_outputs(dataset, results)
+  return tagging_data.score(dataset, outputs).metrics
 
 
 def write_scores(
   run: fine_tuning.Run,
-  examples: tagging_data.TaggingSet,
+  dataset: tagging_data.TaggingSet,
   outputs: tagging_data.Outputs,
   scores: tagging_results.TaggingScores,
 ) -> None:
@@ -245,38 +254,38 @@ def write_scores(
 
   Args:
     run: its folder gets the files.
-    examples: the set, whose kind their names begin with.
+    dataset: the set, whose kind their names begin with.
     outputs: the predictions for it.
     scores: how good they are.
   """
-  tagging_results.write_scores(run.folder, examples.kind, scores)
-  run.report_on(examples, tagging_results.describe, outputs.labels, scores)
+  tagging_results.write_scores(run.folder, dataset.kind, scores)
+  run.report_on(dataset, tagging_results.describe, outputs.labels, scores)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
   """Scores the model, prints and writes the scores."""
-  [examples] = run.data.dev
+  [dataset] = run.data.dev
   # All workers compute a part of the results; the chief alone writes.
-  results = run.predict(examples, run.settings.eval_batch_size)
+  results = run.predict(dataset, run.settings.eval_batch_size)
   if run.is_chief:
-    outputs = tagging_data.read_outputs(examples, results)
-    scores = tagging_data.score(examples, outputs)
+    outputs = tagging_data.read_outputs(dataset, results)
+    scores = tagging_data.score(dataset, outputs)
     run.write_eval_results(scores.metrics)
-    write_scores(run, examples, outputs, scores)
+    write_scores(run, dataset, outputs, scores)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the tags are known."""
-  [examples] = run.data.test
-  results = run.predict(examples, run.settings.predict_batch_size)
+  [dataset] = run.data.test
+  results = run.predict(dataset, run.settings.predict_batch_size)
   if run.is_chief:
-    outputs = tagging_data.read_outputs(examples, results)
-    tagging_data.write_predictions(run.folder, examples, outputs.labels)
+    outputs = tagging_data.read_outputs(dataset, results)
+    tagging_data.write_predictions(run.folder, dataset, outputs.labels)
 
     # A file to predict may have tags, too.
-    if examples.tagged_file.is_tagged:
-      scores = tagging_data.score(examples, outputs)
-      write_scores(run, examples, outputs, scores)
+    if dataset.tagged_file.is_tagged:
+      scores = tagging_data.score(dataset, outputs)
+      write_scores(run, dataset, outputs, scores)
 
 
 def train_and_predict(
@@ -293,18 +302,25 @@ def train_and_predict(
   """
   # Nothing is written yet: wrong flags and wrong files must cost nothing.
   sources = inspect_files(settings)
+
+  # TensorFlow wants its devices chosen before the first tensor is made.
   strategy = devices.make_strategy(settings)
   data = open_data(settings, sources, problem)
 
   # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:
-    for examples in data.sets:
-      tagging_data.make_features(examples, run.local_folder)
+    # Texts become ids, once: later runs read the same feature files. A row that
+    # cannot be read ends the run here, before there is a model.
+    for dataset in data.sets:
+      tagging_data.make_features(dataset, run.local_folder)
+    # This also loads weights: those of --output_dir, or else of --model.
     run.make_model(
       create_model,
       functools.partial(predict, max_seq_length=settings.max_seq_length),
     )
 
+    # bert/training/loop.py repeats the update of bert/training/step.py. On the
+    # way, the scores of the evaluation set choose the best weights.
     if settings.do_train:
       run.train(make_loss(settings, data), lambda: evaluate(run))
     if settings.do_eval:
@@ -314,6 +330,7 @@ def train_and_predict(
 
 
 def main() -> None:
+  """Runs the flags with the model of this file."""
   train_and_predict(fine_tuning.read_settings(TaggingSettings))
 
 

@@ -34,7 +34,7 @@ _CORRELATIONS = ("corr", "pearson", "spearman")
 _PAIR = ("sentence1", "sentence2")
 _QUESTIONS = ("question1", "question2")
 
-# Rows may have further columns, not always the same number.
+# Rows of the benchmarks may have further columns, not always the same number.
 _table = functools.partial(
   classification.Table, header=True, allows_long_rows=True
 )
@@ -47,9 +47,9 @@ class _Glue(NamedTuple):
   metrics: tuple[str, ...]
   labels: dict[str, str]
   texts: tuple[tables.Column, ...]  # The columns of one text or two.
-  label: tables.Column | None
+  label: tables.Column = "label"
   # Test files have ids and a header; the original took no labels from them.
-  test_id: tables.Column
+  test_id: tables.Column = "index"
   test_texts: tuple[tables.Column, ...] = ()  # Default: `texts`.
   header: bool = True  # Whether train.tsv and dev.tsv have one.
   id: tables.Column | None = None
@@ -62,11 +62,14 @@ class _Glue(NamedTuple):
 
   def make(self) -> classification.ClassificationTask:
     """Makes the task; its files are not in a folder yet."""
+    # Only labels that the files write differently are renamed.
     renamed_labels = tuple(
       (in_file, label)
       for in_file, label in self.labels.items()
       if in_file != label
     )
+
+    # train.tsv and the dev files have the same columns, test files others.
     texts = list(self.texts)
     table = _table(
       "train.tsv",
@@ -78,9 +81,10 @@ class _Glue(NamedTuple):
       renamed_labels=renamed_labels,
     )
     train = table._replace(skips_short_rows=self.skips_short_rows)
-    text, *_ = self.test_texts or self.texts
+    text = (self.test_texts or self.texts)[0]
     test = table._replace(text=text, label=None, id=self.test_id, header=True)
 
+    # The names of the sets, and the files of the task by them.
     return classification.ClassificationTask(
       name=self.name.lower(),
       labels=tuple(self.labels.values()),
@@ -97,53 +101,65 @@ class _Glue(NamedTuple):
     )
 
 
-# Name, metrics, labels, columns of the texts, of the label, of the ids of test
-# files. The columns of CoLA, MRPC and MNLI are the original's, by number.
+# First the name, the metrics and the labels; then the columns. Those of CoLA,
+# MRPC and MNLI are the original's, by number. The other tasks name them, as the
+# headers of their files do.
 _GLUE = (
   # Only the test file has a header.
   _Glue(
-    "CoLA", _MATTHEWS, _ACCEPTABLE, (3,), 1, 0, test_texts=(1,), header=False
+    "CoLA",
+    _MATTHEWS,
+    _ACCEPTABLE,
+    texts=(3,),
+    label=1,
+    test_texts=(1,),
+    test_id=0,
+    header=False,
   ),
-  _Glue("SST-2", _ACCURACY, _POSITIVE, ("sentence",), "label", "index"),
-  _Glue("MRPC", _F1, _EQUIVALENT, (3, 4), 0, 0),
+  _Glue("SST-2", _ACCURACY, _POSITIVE, texts=("sentence",)),
+  _Glue("MRPC", _F1, _EQUIVALENT, texts=(3, 4), label=0, test_id=0),
+  # The similarity of two texts, from 0 to 5.
   _Glue(
-    "STS-B", _CORRELATIONS, {}, _PAIR, "score", "index", problem="regression"
+    "STS-B",
+    _CORRELATIONS,
+    labels={},
+    texts=_PAIR,
+    label="score",
+    problem="regression",
   ),
   # The official train.tsv has a few broken rows.
   _Glue(
     "QQP",
     _F1,
     _DUPLICATE,
-    _QUESTIONS,
-    "is_duplicate",
-    "id",
+    texts=_QUESTIONS,
+    label="is_duplicate",
+    test_id="id",
     skips_short_rows=True,
   ),
+  # Matched texts are of the same genres as those of train.tsv. The column of
+  # the label is the last one: the dev files have more columns.
   _Glue(
     "MNLI",
     _ACCURACY,
     _ENTAILMENT,
-    (8, 9),
-    -1,
-    0,
+    texts=(8, 9),
+    label=-1,
     id=0,
+    test_id=0,
     dev={"matched": "dev_matched.tsv", "mismatched": "dev_mismatched.tsv"},
     test={"matched": "test_matched.tsv", "mismatched": "test_mismatched.tsv"},
     submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
   ),
-  _Glue(
-    "QNLI", _ACCURACY, _ENTAILED, ("question", "sentence"), "label", "index"
-  ),
-  _Glue("RTE", _ACCURACY, _ENTAILED, _PAIR, "label", "index"),
-  _Glue("WNLI", _ACCURACY, _ENTAILS, _PAIR, "label", "index"),
+  _Glue("QNLI", _ACCURACY, _ENTAILED, texts=("question", "sentence")),
+  _Glue("RTE", _ACCURACY, _ENTAILED, texts=_PAIR),
+  _Glue("WNLI", _ACCURACY, _ENTAILS, texts=_PAIR),
   # GLUE's diagnostic set has no training data: it tests a model of MNLI.
   _Glue(
     "AX",
     ("matthews_correlation",),
     _ENTAILMENT,
-    _PAIR,
-    label="label",
-    test_id="index",
+    texts=_PAIR,
     dev={},
     test={"test": "diagnostic.tsv"},
   ),
@@ -161,10 +177,18 @@ def xnli_task(
   languages = tuple(filter(None, map(str.strip, languages)))
   if not languages:
     raise ValueError("--xnli_language: expected a code such as zh, or several")
+
+  # The translations of MNLI write one label otherwise than the other files.
   renamed = (("contradictory", "contradiction"),)
-  train = _table("", 0, 1, 2, renamed_labels=renamed)
-  dev = _table("xnli.dev.tsv", 6, 7, 1, group=0, groups=languages)
+  train = _table("", text=0, text_pair=1, label=2, renamed_labels=renamed)
+
+  # These files hold all languages: column 0 is the code. Each language that is
+  # read gets an accuracy of its own.
+  dev = _table(
+    "xnli.dev.tsv", text=6, text_pair=7, label=1, group=0, groups=languages
+  )
   test = dev._replace(path="xnli.test.tsv", label_required=False)
+
   return classification.ClassificationTask(
     name="xnli",
     labels=tuple(_ENTAILMENT),
@@ -252,6 +276,8 @@ def write_submission(
   """
   if not task.submissions:
     return
+
+  # MNLI has two test sets, and a file for each.
   number = [test_name for test_name, _ in task.test].index(name)
   path = os.path.join(folder, task.submissions[number])
   _, table = task.test[number]
@@ -259,14 +285,18 @@ def write_submission(
 
   lines = ["index\tprediction"]
   for example_id, prediction in predictions:
+    # The server takes STS-B's range alone; a regression may go beyond it.
     if isinstance(prediction, float):
       prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
+    # A run with --labels may answer with labels that the server does not know.
     elif prediction not in task.labels:
       raise ValueError(
         f"{path}: {prediction!r} is no label of {task.name}; expected one of"
         f" {', '.join(task.labels)}"
       )
+
     lines.append(f"{example_id}\t{in_files.get(prediction, prediction)}")
+
   files.write_text(path, "\n".join(lines) + "\n")
   print(f"wrote {path}")
 
@@ -275,6 +305,7 @@ def scores_of_original(
   task: classification.ClassificationTask, scores: Mapping[str, float]
 ) -> Mapping[str, float]:
   """Returns the scores for eval_results.txt, the original's for its tasks."""
+  # The original had these four tasks, and computed these two scores.
   if task.name not in ("cola", "mnli", "mrpc", "xnli"):
     return scores
   return {name: scores[name] for name in ("accuracy", "loss")}
@@ -326,6 +357,7 @@ def file_task(
       gives one.
     skips_unlabelled: see `classification.Table`.
   """
+  # Texts are ranked by one number: that of a regression or of one label.
   kind_of_labels = classification_problems.PROBLEMS[problem]
   metrics = kind_of_labels.selecting
   if columns.query is not None:
@@ -336,8 +368,10 @@ def file_task(
   sets = {}
   given = {"train": train_file, "eval": eval_file, "predict": predict_file}
   for kind, path in _find_files(data_dir, given).items():
+    # Texts to predict need no label; if they have them, they are scored.
     is_required = kind != "predict"
     table = find_table(path, columns, header, is_required)
+
     # The teacher labels the rest. Of several labels, an empty cell is no
     # missing label: it says that none applies.
     if kind == "train" and has_teacher and not kind_of_labels.empty_is_label:
@@ -347,7 +381,11 @@ def file_task(
       skips_unlabelled=skips_unlabelled,
       empty_is_label=kind_of_labels.empty_is_label,
     )
+
+    # A task may have several sets of a kind; of the user's files it is one.
     sets[kind] = ((file_search.SPLITS[kind][0], table),)
+
+  # The labels are found in the training file later, see `choose_labels`.
   return classification.ClassificationTask(
     name="file",
     labels=(),
@@ -363,6 +401,7 @@ def _find_files(
   folder: str | None, given: Mapping[str, str | None]
 ) -> dict[str, str]:
   """Returns the files that are given or in a folder: at least one, by kind."""
+  # A file of a flag must exist. A folder may lack any of the three.
   paths = {}
   for kind, path in given.items():
     if path:
@@ -371,6 +410,7 @@ def _find_files(
       path = file_search.find_one(folder, file_search.SPLITS[kind], _ENDINGS)
     if path:
       paths[kind] = path
+
   if not paths:
     names = ", ".join(itertools.chain(*file_search.SPLITS.values()))
     there = file_search.describe_missing(folder or "")
@@ -399,10 +439,11 @@ def find_table(
       name, or one there is called "text" or "label".
     label_required: False for a file to predict.
   """
+  # JSON Lines have no header: their keys are the names.
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:
     raise ValueError(f"{path}: holds no example")
-  names = [name.strip() for name in head[0].cells]  # JSON Lines have keys.
+  names = [name.strip() for name in head[0].cells]
   columns = Columns(*map(_read_column, columns))
 
   # Whether there is a header is asked for, or shown by the names in it.
@@ -413,12 +454,17 @@ def find_table(
     header = is_by_name or not set(names).isdisjoint(_DEFAULTS)
   has_names = is_json or header
 
+  # A list of texts is enough to predict from.
   is_one_column = len(names) == 1 and not columns.text_pair
   if is_one_column and not has_names and not label_required:
     columns = Columns(text=0)
+
   columns = _find_columns(path, columns, names, label_required)
+
+  # A header that was taken for a row would become a label of its own.
   if is_guessed and not header and isinstance(columns.label, int):
     _refuse_header(head, columns.label)
+
   assert columns.text is not None  # It has a default.
   return classification.Table(
     path,
@@ -448,6 +494,8 @@ def _find_columns(path, columns, names, label_required) -> Columns:
   for role, column in columns._asdict().items():
     if column is None and role in _DEFAULTS:
       column = role
+
+    # A name that the header lacks is an error, but for what the file may lack.
     if isinstance(column, str) and column not in names:
       if role != may_lack:
         raise ValueError(
@@ -468,8 +516,9 @@ def _find_columns(path, columns, names, label_required) -> Columns:
     raise ValueError(
       f"{path}: column {by_role['label']!r} cannot be a text and the label"
     )
-  # Without labels, the number of their column is beyond the row, or, as -1,
-  # that of a text.
+
+  # A file to predict may have fewer columns than the training file: then the
+  # number of the label is beyond its last one, or, as -1, it is a text's.
   if not label_required and (is_text or label not in range(len(names))):
     by_role["label"] = None
   return Columns(**by_role)

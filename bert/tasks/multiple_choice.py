@@ -42,10 +42,13 @@ def read_examples(path: str) -> Iterator[Example]:
     columns = ["sent1", "sent2", "label", "id", *find_endings(names)]
     optional = ("sent2", "label", "id")
 
+  # The cells of a row come in the order of `columns`, None for a missing one.
   rows = tables.read_columns(path, columns, optional=optional, header=True)
   index = -1
   for index, (location, cells) in enumerate(rows):
     context, question, label, example_id, *choices = cells
+
+    # JSON has its list of choices in one cell.
     if is_json:
       [choices] = choices
       if not isinstance(choices, list):
@@ -58,6 +61,7 @@ def read_examples(path: str) -> Iterator[Example]:
       while choices and not choices[-1].strip():
         choices.pop()
 
+    # Without an id, the number of the question names it in predictions.
     if example_id is None:
       example_id = str(index)
     example = Example(
@@ -70,6 +74,8 @@ def read_examples(path: str) -> Iterator[Example]:
     )
     _check(example)
     yield example
+
+  # No row came: the number is still that before the first.
   if index < 0:
     raise ValueError(f"{path}: holds no example")
 
