@@ -118,11 +118,13 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   that an example is wrong, or that only some have a label.
   """
   settings = data.settings
+
   # Filled while rows are made; if the file is there, its index has them.
   names = ("examples", "cut", "labelled", "empty", "left_out")
   facts: dict[str, Any] = dict.fromkeys(names, 0)
   data.open_or_make(folder, _make_rows(data, facts), facts)
 
+  # How a row of the file is parsed. A regression has a number for a label.
   problem = classification_problems.PROBLEMS[settings.problem]
   label_ids = tf.io.FixedLenFeature(
     [problem.width(settings.num_outputs)],
@@ -141,9 +143,12 @@ def _print_summary(data: ClassificationSet) -> None:
   settings = data.settings
   features = data.features
   facts = features.counts
+
+  # Without --doc_stride a text is one window, so the number says nothing new.
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
   if facts["empty"]:
     windows += f", {facts['empty']:,} of them with an empty text"
+
   lines = [
     f"{data.kind} ({data.name}): {facts['examples']:,} examples{windows}, "
     f"{np.mean(features.lengths):.1f} tokens on average, {facts['cut']:,} "
@@ -199,8 +204,11 @@ def _make_rows(data, facts) -> Iterator[feature_files.Row]:
   """Yields the rows of a set; `facts` are whole when all are made."""
   settings = data.settings
   unlabelled = []  # The places of the first examples without a label.
+
+  # How often each label occurs, or the sum of a regression's numbers.
   problem = classification_problems.PROBLEMS[settings.problem]
   sums = np.zeros(settings.num_outputs, problem.label_type)
+
   for feature in classification.make_features(
     _read_texts(data, facts, unlabelled),
     data.make_tokenizer(),
@@ -240,6 +248,7 @@ def _make_row(feature, data, problem) -> feature_files.Row:
 
   # A row to train on without a label is there for the teacher alone.
   is_real = feature.is_labelled or data.kind != "train"
+
   serialized = record_writer.encode_inputs(
     [feature.input_ids],
     [feature.segment_ids],
@@ -301,6 +310,8 @@ def choose_labels(
     initial: the labels of the head that training starts from, if it has any.
   """
   labels_file = settings.labels_file
+
+  # A regression has one output, a number.
   problem = classification_problems.PROBLEMS[task.problem]
   if not problem.has_labels:
     if settings.labels:
@@ -317,6 +328,7 @@ def choose_labels(
       examples, task.problem, settings.label_separator
     )
 
+  # An earlier run has trained a head for labels in an order, which must stay.
   labels = label_files.choose(
     labels_file,
     labels,
@@ -325,6 +337,8 @@ def choose_labels(
     is_ordered=bool(settings.labels),
     flag="--labels",
   )
+
+  # Where every text has exactly one label, one label leaves nothing to learn.
   if len(labels) < problem.least_labels:
     raise ValueError(
       f"expected two labels or more, found only {labels[0]}: pass others with"
@@ -369,6 +383,8 @@ def write_predictions(
     data: the set that was predicted; its texts are read again.
     answers: for all examples, in their order.
   """
+  # The predictions are written beside the texts, which are read again: another
+  # file by now would have them stand at wrong rows.
   data.check_unchanged()
   names = [f"probability_{label}" for label in answers.labels]
   separator = data.settings.label_separator
@@ -388,12 +404,14 @@ def write_predictions(
         **dict(zip(names, shares, strict=False)),
       }
 
+  # Columns that no row would fill are left out.
   header = ["id", "text"]
   if any(table.text_pair is not None for table in data.tables):
     header.append("text_pair")
   if data.is_labelled:
     header.append("label")
   header += ["predicted", *names]
+
   path = os.path.join(folder, f"predictions{data.suffix}.tsv")
   tables.write_rows(path, describe_rows(), header)
 

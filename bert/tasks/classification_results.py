@@ -68,10 +68,13 @@ def answer(
   """
   kind = classification_problems.PROBLEMS[problem]
   probabilities = kind.activate(logits)
+
+  # Only an evaluation tunes thresholds: it knows the targets.
   if kind.has_thresholds and tuning is not None:
     thresholds = metrics.tune_thresholds(tuning, probabilities)
   elif kind.has_thresholds and thresholds is None:
     thresholds = np.full(len(labels), classification_problems.UNTUNED)
+
   predictions = kind.decide(probabilities, thresholds)
   return Answers(logits, probabilities, predictions, labels, kind, thresholds)
 
@@ -107,6 +110,7 @@ def score(
     groups: of the examples, such as languages, each of which gets an accuracy.
       For a task with the scores of rankings, they are the queries.
   """
+  # The report of every class, and the scores that all tasks of a problem have.
   problem = answers.problem
   predictions = answers.predictions
   report, values = problem.score(answers, targets)
@@ -121,6 +125,7 @@ def score(
     for group, _, share in metrics.average_groups(np.array(groups), right):
       values[f"accuracy_{group}"] = share
 
+  # Scores that a task asks for by name.
   if report and "f1" in names:
     positive = classification_problems.find_positive(answers.labels)
     values["f1"] = float(report.f1[positive])
@@ -160,12 +165,15 @@ def write_scores(folder: str, kind: str, scores: ClassificationScores) -> None:
     kind: "eval" or "predict", with the name of a further set after it.
     scores: from `score`.
   """
+  # A regression has no classes, and so no report of them.
   content: dict[str, Any] = {}
   labels = scores.answers.labels
   if scores.report:
     content["report"] = metrics.report_as_dict(scores.report, labels)
     print(plots.format_report(scores.report, labels))
   metrics.write_metrics(folder, kind, scores.metrics, **content)
+
+  # Several labels of a text have no matrix of confusions.
   if scores.report and scores.report.confusion:
     print(plots.format_confusion(scores.report, labels))
 
@@ -219,6 +227,7 @@ def format_seeds(
   order = values if is_lower_better else -values
   best = int(np.argmin(np.where(np.isnan(order), np.inf, order)))
 
+  # A run that collapsed would pull the mean down without a word.
   rows: dict[str | int, str] = {"seed": metric}
   for seed, scores in results.items():
     note = "  collapsed: one class only" if scores.is_collapsed else ""
@@ -236,6 +245,7 @@ def describe(
   examples: Iterable[classification.Example], scores: ClassificationScores
 ) -> str:
   """Describes answers in HTML, for report.html; reads examples one by one."""
+  # For each answer, how good it is and how wrong; the most wrong are shown.
   answers = scores.answers
   targets = scores.targets
   problem = answers.problem
@@ -258,6 +268,7 @@ def describe(
     metrics.scores_by_size(lengths, goodness),
   )
 
+  # The worst mistakes, with their texts.
   true = problem.name_labels(targets[worst], answers.labels)
   predicted = problem.name_labels(answers.predictions[worst], answers.labels)
   mistakes = zip(
@@ -267,6 +278,7 @@ def describe(
     surprise[worst].tolist(),
     strict=True,
   )
+
   return "\n".join(
     [
       plots.number_table(scores.metrics),

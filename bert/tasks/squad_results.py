@@ -46,6 +46,7 @@ def score_prediction(
   question: squad.Question, prediction: squad_answers.Prediction
 ) -> squad_metrics.ScoredAnswer:
   """Compares a prediction with the answers, which are known."""
+  # Without an answer, the text to compare is "".
   truths = [answer.text for answer in question.answers or ()]
   text = prediction.answer.text if prediction.answer else ""
 
@@ -98,9 +99,11 @@ def parse_threshold(value: str) -> float | None:
   """Reads --null_score_diff_threshold; None for "auto", to be tuned."""
   if value.strip().lower() == "auto":
     return None
+
+  # No odds exceed NaN: it would silently mean that every question is answered.
   with contextlib.suppress(ValueError):
     number = float(value)
-    if not math.isnan(number):  # Nothing exceeds it.
+    if not math.isnan(number):
       return number
   raise ValueError(
     f"--null_score_diff_threshold={value}: expected a number, or auto"
@@ -152,6 +155,7 @@ def choose_threshold(
   Raises:
     ValueError: the flag is "auto", but no threshold was tuned.
   """
+  # `given` is None for auto.
   given = parse_threshold(flag)
   if tuned:
     path, [threshold] = tuned
@@ -166,6 +170,7 @@ def choose_threshold(
         f"note: this run answers by --{_THRESHOLD}={given}; exports of its "
         f"folder have the tuned one of {path}, {threshold:.4f}"
       )
+
   if given is None:
     raise ValueError(
       f"--{_THRESHOLD}=auto: no threshold was tuned for these weights: pass "
@@ -191,16 +196,20 @@ def write_predictions(
   Returns:
     The scores, or None if not all answers are known.
   """
+  # In SQuAD 1.1 there are no odds of having no answer. A file of them, from an
+  # earlier run, would be taken for this one's.
   names = ["predictions.jsonl", "predictions.json", "nbest_predictions.json"]
   if version_2:
     names.append("null_odds.json")
   else:
-    files.remove(os.path.join(folder, "null_odds.json"))  # An older run's.
+    files.remove(os.path.join(folder, "null_odds.json"))
   paths = [os.path.join(folder, name) for name in names]
 
   answers = []
   kinds = []
   separator = "{\n"
+
+  # All files get their names together, when the last question is written.
   with (
     atomic.replace_all_on_success(paths) as temporaries,
     contextlib.ExitStack() as stack,
@@ -208,11 +217,13 @@ def write_predictions(
     readable, *objects = (
       stack.enter_context(files.open_for_writing(path)) for path in temporaries
     )
+
     for question, prediction, scored in results:
       chosen = prediction.decide(threshold)
 
       # The original's files are one JSON object each. These are the lines that
-      # json.dumps(..., indent=4) would make of all entries at once.
+      # json.dumps(..., indent=4) would make of all entries at once. Without
+      # null_odds.json, the last entry has no file.
       entries = _as_entries(prediction, chosen)
       for output, entry in zip(objects, entries, strict=False):
         lines = json.dumps({question.question_id: entry}, indent=4)[2:-2]
@@ -249,6 +260,7 @@ def _as_entries(prediction, chosen) -> list[Any]:
   # Where every question has an answer, "" would be one that no text gave.
   if prediction.odds is None and not chosen:
     text = prediction.spans[0].text  # The original's word for it.
+
   names = ("text", "probability", "start_logit", "end_logit")
   nbest = [
     {name: getattr(span, name) for name in names} for span in prediction.spans
@@ -286,8 +298,11 @@ def answer_length(question: squad.Question) -> str:
 
 def describe(scores: SquadScores) -> str:
   """Describes scores in HTML: of all, by question word, by answer length."""
+  # Words that ask come in the order of how often they do.
   words, lengths = zip(*scores.kinds, strict=True)
   frequent = [word for word, _ in collections.Counter(words).most_common()]
+
+  # Chinese, for example, puts no spaces between words.
   unit = "words or Chinese characters"
   parts = [
     plots.number_table(scores.totals),
@@ -301,6 +316,7 @@ def describe(scores: SquadScores) -> str:
 
 def _make_table(title, names, kinds, scores) -> str:
   """Averages the scores of questions by their kind, in the order of names."""
+  # Percents, as SQuAD's scores are.
   exact_matches, f1s = 100.0 * np.array(scores).T
   averages = metrics.average_groups(np.array(kinds), exact_matches, f1s)
   rows = sorted(averages, key=lambda row: names.index(row[0]))

@@ -44,6 +44,8 @@ def score_labels(
       entities.
     loss: the cross entropy in nats, the mean over words, for the metrics.
   """
+  # Most words are in no entity, so a model that finds none is right about most
+  # words: where tags mark entities, whole entities are scored.
   if scheme == tagging_schemes.NO_SCHEME:
     report, names = _score_words(true, predicted)
     values = {"macro_f1": report.macro.f1}
