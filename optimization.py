@@ -214,18 +214,13 @@ class AdamWeightDecayOptimizer:
     # The update applies the factor, so that no clipped copy of the gradients is
     # made.
     rate = self.rate_at(step)
-    scales = [
-      Scales(
-        factor, rate * scale, decay, self._corrections(step, first, updates)
+    scales = []
+    for i in range(len(self.variables)):
+      own_rate = rate * self.rate_scales[i]
+      corrections = self._corrections(
+        step, self.first_steps[i], self.updates_before[i]
       )
-      for scale, decay, first, updates in zip(
-        self.rate_scales,
-        self.decay_rates,
-        self.first_steps,
-        self.updates_before,
-        strict=True,
-      )
-    ]
+      scales.append(Scales(factor, own_rate, self.decay_rates[i], corrections))
 
     # Each replica runs this function, but a mirrored variable must be updated
     # once for all. `merge_call` leaves the replicas' contexts: TensorFlow calls

@@ -108,7 +108,9 @@ def _read(
 
     if model.card.kind == "tagging":
       text, *_ = line.request.source
-      labelled += text.split()[-1:] in [[label] for label in model.card.labels]
+      words = text.split()
+      if words and words[-1] in model.card.labels:
+        labelled += 1
 
   # A file with a word and its label in each line would be read as texts.
   if labelled > len(requests) / 2:

@@ -28,7 +28,7 @@ _CONFIG = "bert_config.json"
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
-# Where the two digests differ, but nothing that they are made of is known.
+# For digests that differ, if a run recorded nothing of what they are made of.
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
 # Settings that are digests of features: the setting that holds what the digest
 # is made of, and the word for it in messages.
@@ -94,14 +94,18 @@ def compare(
   for name, (old, new) in _find_changes(earlier, settings).items():
     # Several tasks record theirs as `<task>.<setting>`.
     task, dot, setting = name.rpartition(".")
+
+    # The digest of a vocabulary says nothing to a reader.
     if setting == VOCABULARY:
       changes.append(f"{task}{dot}--vocab_file is another vocabulary")
     elif setting in _FEATURES:
-      data, whose = _FEATURES[setting]
-      data = f"{task}{dot}{data}"
+      data_setting, whose = _FEATURES[setting]
+      data_setting = f"{task}{dot}{data_setting}"
       data_changes = _compare_data(
-        earlier.get(data, {}), settings.get(data, {}), flags
+        earlier.get(data_setting, {}), settings.get(data_setting, {}), flags
       )
+
+      # Older versions recorded the digest alone.
       for change in data_changes or [_OTHER_DATA.format(whose)]:
         changes.append(f"{task}: {change}" if task else change)
     elif not setting.endswith("_data"):
@@ -309,10 +313,12 @@ def read_training(folder: str) -> dict[str, tuple[Any, str]]:
 
   How it was trained, which training.json holds, does not matter for them.
   """
-  paths = [os.path.join(folder, name) for name in (_SETTINGS, _PREDICTION)]
-  return {
-    name: (value, path) for path in paths for name, value in _read(path).items()
-  }
+  recorded = {}
+  for file_name in (_SETTINGS, _PREDICTION):
+    path = os.path.join(folder, file_name)
+    for name, value in _read(path).items():
+      recorded[name] = (value, path)
+  return recorded
 
 
 def read_precision(folder: str) -> tuple[str, str] | None:
@@ -393,7 +399,8 @@ def enter_phase(
       "start a new phase with --new_phase=true"
     )
 
-  # Other files, or another seed, give another series of records: it is read
+  # The new phase takes the place of one that begins at this step, too. Other
+  # files, or another seed, give another series of records: it is read
   # from its beginning.
   if changes:
     is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
