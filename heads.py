@@ -50,7 +50,8 @@ class HeadModel(keras.Model):
   @property
   def uses_pooler(self) -> bool:
     """Whether the output depends on BERT's pooler."""
-    # An output per token needs no vector of the text, and `pool` makes another.
+    # An output per token needs no vector of the text, and `pool` makes it of
+    # the last layer.
     return not (self.scores_tokens or self.pooling)
 
   @classmethod
@@ -281,6 +282,7 @@ class ClassifierModel(HeadModel):
     self.pooling = pooling
     self.num_labels = num_labels
     self.bert = encoder_table.make_encoder(config, dtype)
+
     # Weight decay would shrink an unused pooler.
     self.bert.pooler.trainable = self.uses_pooler
 

@@ -387,10 +387,14 @@ def create_optimizer(
   _check_fine_tuning(layerwise_lr_decay, freeze_layers, num_layers)
 
   # The parts count upwards: 0 the embeddings, then the layers, last pooler and
-  # heads. Frozen parts are not trained at all.
+  # heads. With N frozen layers the embeddings are frozen, too: N + 1 parts.
   top = num_layers + 1
+  lowest = 0
   is_gradual = freeze_layers == "gradual"
-  lowest = int(freeze_layers) + 1 if freeze_layers and not is_gradual else 0
+  if freeze_layers and not is_gradual:
+    lowest = int(freeze_layers) + 1
+
+  # Frozen parts are not trained at all, so that they have no gradients.
   trained = []
   parts_above = []
   for variable in variables:

@@ -57,9 +57,15 @@ def batches_by_tokens(
 ) -> list[np.ndarray]:
   """Splits rows, longest first, into batches that take equal work.
 
-  Returns int64 indices, each row once. `lengths` is int [N], tokens per row. A
-  batch holds at most `tokens_per_batch`, with padding, or one row; it ends
-  earlier where its padding would cost more than another batch.
+  A batch ends early where its padding would cost more than another batch.
+
+  Args:
+    lengths: int [N], tokens per row.
+    tokens_per_batch: the most tokens of a batch, with padding, unless it holds
+      a single row.
+
+  Returns:
+    The indices of the rows of each batch, int64; each row occurs once.
   """
   order = np.argsort(-lengths.astype(np.int64), kind="stable")
   lengths = lengths[order].astype(np.int64)

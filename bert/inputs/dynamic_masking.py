@@ -65,7 +65,13 @@ def _parse(source, settings, seed, vocabulary, rows) -> training_input.Features:
   # The masks are drawn by the same Python function as in records with masks,
   # `pretraining_data.mask_tokens`, and not by operations of TensorFlow.
   def mask(rows, ids, lengths):
-    """Returns the masked ids, and the positions, labels and weights."""
+    """Returns the masked ids, and the positions, labels and weights.
+
+    Args:
+      rows: bytes [B], the records, which decide the masks.
+      ids: int32 [B, S], without masks.
+      lengths: int32 [B], tokens before the padding.
+    """
     ids = ids.copy()
     # Unused places keep position 0 and weight 0, as in records with masks.
     drawn = np.zeros([3, len(rows), most], np.int32)

@@ -58,6 +58,8 @@ class FeatureFile:
       # A frame of TFRecord: the length, the row and two checksums.
       start, end = self._offsets[index], self._offsets[index + 1]
       frame = os.pread(self._file.fileno(), int(end - start), int(start))
+
+      # The index knows this row, so a wrong checksum is damage of the file.
       try:
         rows.append(record_writer.unframe_record(frame))
       except ValueError as error:
@@ -65,6 +67,7 @@ class FeatureFile:
           f"{self.path}: record {index}, at byte {start}: {error}; delete the "
           "file and it will be made again"
         ) from None
+
     if not self._others:
       return rows
 

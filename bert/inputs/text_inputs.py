@@ -106,6 +106,7 @@ def split_into_blocks(
       yield block
       block = []
       total = 0
+
     block.append(item)
     total += cost(item)
     if len(block) == most_items:

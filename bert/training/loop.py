@@ -49,7 +49,8 @@ def train(
       model.bert are saved under tasks/<name>/. The plan of a task says which
       rows its updates take.
     plan: of the whole run.
-    evaluate: scores a step, every `plan.eval_every_steps` and last.
+    evaluate: takes a step, returns the scores of its weights; is called every
+      `plan.eval_every_steps`, and at the last step.
     history: keeps the scores and the best weights, and may end training early.
       Steps are then saved before they are evaluated.
     task_of_step: int [steps], the number of the task that makes each update;
@@ -141,6 +142,7 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
     The last step, and the signal that ended the training, if one did.
   """
   reporter = reporting.Reporter(plan, step, strategy)
+
   # The step that was restored needs no checkpoint again. If the folder has
   # newer ones, they are damaged.
   saved_step = step or None
@@ -179,7 +181,9 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
   reporter.close(step, not is_interrupted)
   if not is_interrupted:
     return step, None
-  return step, caught[0] if caught else signal.SIGTERM  # Another worker's.
+
+  # If this worker caught no signal, another one did.
+  return step, (caught[0] if caught else signal.SIGTERM)
 
 
 def _steps_of_same_task(task_of_step):

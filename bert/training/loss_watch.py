@@ -133,7 +133,8 @@ class LossWatch:
     if self._has_judged or step - count < self._first:
       return ""
 
-    # The first means of steps after `_first` decide.
+    # The first means of steps after `_first` decide. A second warning would say
+    # nothing new.
     self._has_judged = True
     loss = means["masked_lm_loss"]
     if loss < self._entropy:

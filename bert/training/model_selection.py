@@ -78,6 +78,7 @@ class History:
 
   def add(self, step: int, results: Mapping[str, float]) -> None:
     """Appends the scores of a later step; they must hold the metric."""
+    # `record` adds no step twice, and `forget_after` has dropped later steps.
     assert step > max(self.results, default=-1), step
     self._check_metric(results)
     self.results[step] = {n: float(value) for n, value in results.items()}
@@ -209,6 +210,8 @@ def restore_best(
     progress.note(f"{fault}; trying {prefix}")
     try:
       checkpoints.load(prefix, variables)
+
+      # A later training may delete the checkpoint that was just read.
       if mends:
         checkpoints.save(_best_folder(folder), step, variables, keep=1)
       return step

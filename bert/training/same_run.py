@@ -145,7 +145,8 @@ def _compare_data(old, new, flags) -> list[str]:
     if name != "files"
   ]
 
-  # Pairs of a file's name and the digest of its content.
+  # Pairs of a file's name and the digest of its content. The same content under
+  # another name changes nothing.
   files_then, files_now = old.get("files", []), new.get("files", [])
   if len(files_then) != len(files_now):
     changes.append(f"{len(files_now)} data files (was {len(files_then)})")
@@ -183,6 +184,8 @@ def show(value: Any) -> str:
   """Returns a setting as a command line has it."""
   if isinstance(value, (list, tuple)):
     return ",".join(map(str, value)) or "none"
+
+  # Python writes True, a command line true.
   if isinstance(value, bool):
     return str(value).lower()
   return "none" if value is None else str(value)
@@ -294,7 +297,7 @@ def write(
 
 def _note_other_answers(trained, run):
   """Warns if exports of the folder will answer differently from this run."""
-  # It only warns: to predict with other settings is a right of the user.
+  # No error: a user may want to predict with other settings once.
   path = os.path.join(trained, _PREDICTION)
   earlier = files.read_json_if_any(path)
   differing = [
@@ -489,6 +492,7 @@ def _deciding(model) -> dict[str, tf.Variable]:
 
   An encoder alone answers with vectors of its last layer, without its pooler.
   """
+  # A model without this attribute is an encoder alone.
   has_pooler = getattr(model, "uses_pooler", False)
   return {
     name: variable
