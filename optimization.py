@@ -198,7 +198,7 @@ class AdamWeightDecayOptimizer:
       gradients: dense, one per variable; float32 or bfloat16.
       step: int64 [], the number of updates made so far.
       row_norms: from `row_norms`, summed like the gradients; float32 [N].
-        None: the norm is that of the dense gradients.
+        None: the dense gradients have the norm that counts.
 
     Returns:
       The norm before clipping and the learning rate, both float32 []. If the
@@ -253,8 +253,8 @@ class AdamWeightDecayOptimizer:
     # Half the square of each gradient's norm.
     halves = tf.stack([_half_square(gradient) for gradient in gradients])
     if row_norms is not None:
-      # The norms of rows replace that of their sum. Where they are 0 or NaN, so
-      # is the dense one, or there are no rows.
+      # The norms of rows replace the norm of their sum. Where they are 0 or
+      # NaN, so is the dense norm, or there are no rows.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
 
     # A variable that is still frozen has a gradient, which must not count.
@@ -268,7 +268,7 @@ class AdamWeightDecayOptimizer:
     update = _assign_adam if strategy.num_replicas_in_sync == 1 else _adam_each
     for i, variable in enumerate(self.variables):
       # `extended.update` calls `update` for each copy of the variable, with the
-      # copy as the first argument, and its device's copies of the others.
+      # copy as the first argument, and with its device's copies of the state.
       state = (gradients[i], self.adam_m[i], self.adam_v[i], scales[i])
       if self.first_steps[i]:
         args = (update, self.first_steps[i], step, state)

@@ -95,8 +95,11 @@ def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
   # From now on each row of the training set is read with its logits.
   train.features.add_features(logits)
   feature = tf.io.FixedLenFeature(logits.counts["shape"], tf.float32)
-  others = {**train.layout.others, distillation.FEATURE: feature}
-  train.layout = train.layout._replace(others=others)
+  other_features = {
+    **train.layout.other_features,
+    distillation.FEATURE: feature,
+  }
+  train.layout = train.layout._replace(other_features=other_features)
   return distillation.add_teacher(
     loss,
     settings.distillation_alpha,

@@ -29,8 +29,8 @@ def compile_island(
 ) -> Callable[..., tf.Tensor]:
   """Compiles the operations between two matrix products.
 
-  XLA makes one pass over the memory of it, and another one backward, which
-  computes it again: only the inputs are kept.
+  XLA makes one pass over the memory of it. Backward there is a second pass,
+  which computes it again: only the inputs are kept.
 
   Args:
     function: takes the settings, then arrays [R, N] or [N], a bool one last;
@@ -305,7 +305,7 @@ class Intermediate(Layer, modeling.Intermediate):
 
   Without dropout in float32 TensorFlow merges them into the product; but not
   gelu on a CPU without AVX512, where an island is faster than its operations
-  (1.1 to 1.2 times for 512 rows and more; that of gelu_erf is not). The seed
+  (1.1 to 1.2 times for 512 rows and more; gelu_erf's is not). The seed
   only says that this is training.
   """
 
@@ -331,7 +331,7 @@ class EncoderLayer(Layer, modeling.EncoderLayer):
   """A Transformer block of the layers of this file."""
 
   def call(self, hidden, input_mask, seed=None):
-    # The seeds are those of `modeling.EncoderLayer`. Between the two parts,
+    # `modeling.EncoderLayer` derives the same seeds. Between the two parts,
     # tokens are rows of one matrix.
     fold_in = modeling.fold_in
     attended, probs = self.attention(hidden, input_mask, fold_in(seed, 0))

@@ -72,7 +72,7 @@ def batches_by_tokens(
   batches = []
   start = 0
   while start < len(order):
-    # The row at `start` is the batch's longest, to which all others are padded.
+    # The row at `start` is the longest; the rows after it are padded to it.
     rows = max(1, tokens_per_batch // int(lengths[start]))
     padding = np.cumsum(lengths[start] - lengths[start : start + rows])
     rows = int(np.searchsorted(padding, _MAX_PADDING, side="right"))

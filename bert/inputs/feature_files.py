@@ -41,9 +41,9 @@ class FeatureFile:
     self.example_of_row: np.ndarray = index["examples"]
     # Numbers and texts that were counted while the file was made.
     self.counts: dict[str, Any] = json.loads(str(index["facts"]))
-    # A file with more features of these rows, and int64 [N], the place there of
-    # what belongs to each row.
-    self._others: tuple[FeatureFile, np.ndarray] | None = None
+    # A file with more features of these rows, and int64 [N], the place in it of
+    # the features that belong to each row.
+    self._added: tuple[FeatureFile, np.ndarray] | None = None
     self._offsets = index["offsets"]  # int64 [N + 1], the last is the size.
     # Only its descriptor is used: `os.pread` needs no place that threads share.
     self._file = open(path, "rb", buffering=0)
@@ -68,24 +68,24 @@ class FeatureFile:
           "file and it will be made again"
         ) from None
 
-    if not self._others:
+    if not self._added:
       return rows
 
     # Protocol buffers merge when their bytes are joined, so a row and what was
     # added to it become one tf.train.Example.
-    others, places = self._others
-    added = others.read(places[indices])
-    return [row + more for row, more in zip(rows, added, strict=True)]
+    added_file, places = self._added
+    added_rows = added_file.read(places[indices])
+    return [row + more for row, more in zip(rows, added_rows, strict=True)]
 
-  def add_features(self, others: "FeatureFile") -> None:
+  def add_features(self, added_file: "FeatureFile") -> None:
     """Adds the features of a file made of this one's rows.
 
     There the number of an "example" is the number of a row here.
     """
     # Sorted and without repetition, these numbers are 0 to N - 1, so that the
     # place of row i is at i.
-    _, places = np.unique(others.example_of_row, return_index=True)
-    self._others = others, places
+    _, places = np.unique(added_file.example_of_row, return_index=True)
+    self._added = added_file, places
 
   def find_fault(self) -> str | None:
     """Reads all rows and describes the first that is damaged."""
@@ -155,12 +155,12 @@ class FeatureFile:
       results = predictor(self.batches(order, parse), total=len(indices))
     return {name: result[first] for name, result in results.items()}
 
-  def print_summary(self, line: str, *others: str) -> None:
+  def print_summary(self, line: str, *more_lines: str) -> None:
     """Prints lines about the rows, and where they are."""
     state = "wrote" if self.is_new else "unchanged:"
     print(f"{line}; {state} {self.path}")
-    for other in others:
-      print(f"  {other}")
+    for more in more_lines:
+      print(f"  {more}")
 
   def _read_groups(self, groups: Callable) -> tf.data.Dataset:
     """Yields arrays of indices, int64 [B], and their rows, string [B]."""

@@ -59,7 +59,7 @@ class Layout(NamedTuple):
 
   shape: tuple[int, ...]  # For input_ids, input_mask, segment_ids: (..., S).
   per_token: tuple[str, ...] = ()  # Names of other integers of that shape.
-  others: records.Spec = types.MappingProxyType({})
+  other_features: records.Spec = types.MappingProxyType({})
   limits: records.Limits = types.MappingProxyType({})  # For other integers.
 
 
@@ -181,7 +181,7 @@ class FeatureSet:
     """
     inputs = (*records.INPUT_NAMES, *self.layout.per_token)
     integers = tf.io.FixedLenFeature(list(self.layout.shape), tf.int64)
-    spec = {**dict.fromkeys(inputs, integers), **self.layout.others}
+    spec = {**dict.fromkeys(inputs, integers), **self.layout.other_features}
     limits = {**records.input_limits(config), **self.layout.limits}
 
     def parse(serialized):

@@ -91,7 +91,7 @@ def split(
   seed: int,
   describe: Callable[[Any], Description],
   draw: Callable[[Sequence[Any], float, int], list[int]] = draw,
-  **others: Any,
+  **fields: Any,
 ) -> tuple[feature_sets.FeatureSet, feature_sets.FeatureSet]:
   """Splits a training set in a set to train and a set to evaluate on.
 
@@ -101,7 +101,7 @@ def split(
     seed: of the draw.
     describe: the labels of an example, and its group, which stays together.
     draw: takes the labels of each group.
-    **others: fields of the set to evaluate on.
+    **fields: of the set to evaluate on.
   """
   # By a digest of each group, so that memory does not hold all texts.
   groups: dict[bytes, tuple[list[int], set[str]]] = {}
@@ -138,8 +138,8 @@ def split(
       data, source=source, numbers=frozenset(numbers), **fields
     )
 
-  others = {"kind": "eval", "name": "held-out examples", **others}
-  return make_part(0, train), make_part(1, held_out, **others)
+  fields = {"kind": "eval", "name": "held-out examples", **fields}
+  return make_part(0, train), make_part(1, held_out, **fields)
 
 
 def write(folder: str, data: Any) -> None:

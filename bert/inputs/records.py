@@ -1,4 +1,4 @@
-"""TFRecords as batches; those of pre-training have Google's names."""
+"""TFRecords as batches; features of pre-training have Google's names."""
 
 # TensorFlow's stubs know neither datasets of datasets nor shapes of features.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
@@ -24,7 +24,7 @@ _NO_LENGTH = "no length of a record, or this is no TFRecord file"
 _READ_ERRORS = (ValueError, EOFError, gzip.BadGzipFile, zlib.error)
 
 # Files read in turns while training, and records shuffled, as in the original:
-# those of a file are shuffled already.
+# the records of a file are shuffled already.
 _CYCLE_LENGTH = 4
 _SHUFFLE_BUFFER = 100
 
@@ -129,7 +129,7 @@ def describe_files(paths: Sequence[str]) -> str:
       total += size
       digest.update(size.to_bytes(8))
 
-      # The starts of blocks, evenly spread; those of a small file overlap.
+      # The starts of blocks, evenly spread; in a small file they overlap.
       last = max(0, size - _DIGESTED)
       for start in sorted({last * step // steps for step in range(steps + 1)}):
         file.seek(start)
@@ -488,7 +488,7 @@ def _check_length(
   if count == wanted:
     return
 
-  # Without values in this list, they may be in another one, of another type. No
+  # Without values in this list, the record may have them in another type. No
   # flag says how many classes there are.
   fault = f"{where}: {name} holds {count} values, expected {wanted}"
   if not count or name == "next_sentence_labels":

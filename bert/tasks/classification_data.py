@@ -133,7 +133,7 @@ def make_features(data: ClassificationSet, folder: str) -> None:
   is_real = tf.io.FixedLenFeature([], tf.int64)
   data.layout = feature_sets.Layout(
     (settings.max_seq_length,),
-    others={"label_ids": label_ids, "is_real_example": is_real},
+    other_features={"label_ids": label_ids, "is_real_example": is_real},
   )
   _print_summary(data)
 

@@ -47,7 +47,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   length = data.settings.max_seq_length
   data.layout = feature_sets.Layout(
     (counts["texts"], length),
-    others={
+    other_features={
       "text_ids": tf.io.FixedLenFeature([counts["texts"], 2], tf.int64),
       "number": tf.io.FixedLenFeature([1], tf.float32),
     },

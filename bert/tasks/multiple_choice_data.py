@@ -44,7 +44,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   num_choices = counts["choices"]  # The most of any question.
   data.layout = feature_sets.Layout(
     (num_choices, length),
-    others={
+    other_features={
       "choice_mask": tf.io.FixedLenFeature([num_choices], tf.int64),
       "label_ids": tf.io.FixedLenFeature([1], tf.int64),
     },

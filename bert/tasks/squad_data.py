@@ -134,7 +134,9 @@ def make_features(data: SquadSet, folder: str) -> None:
   positions = ["start_positions", "end_positions"] if data.is_training else []
   data.layout = feature_sets.Layout(
     (length,),
-    others=dict.fromkeys(positions, tf.io.FixedLenFeature([], tf.int64)),
+    other_features=dict.fromkeys(
+      positions, tf.io.FixedLenFeature([], tf.int64)
+    ),
     limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
   )
 

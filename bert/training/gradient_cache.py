@@ -1,12 +1,15 @@
 """Gradient caching: parts of a batch update as the whole of it would.
 
-A loss that compares the rows of a batch with each other, as those of sentence
-vectors do, must see the rows that other replicas and micro-batches hold. So the
-vectors of all rows are computed first, without gradients; then come the
-gradients of the loss in the vectors, and from these those of the weights, part
-by part again. This takes the memory of a part and makes the update of the
-batch, for the same dropout is drawn twice. Gao et al., "Scaling Deep
-Contrastive Learning Batch Size under Memory Limited Setup" (2021).
+A loss that compares the rows of a batch with each other, as the losses of
+sentence vectors do, must see the rows that other replicas and micro-batches
+hold. So the update has two rounds. The first computes the vectors of all rows,
+part by part and without gradients, then the loss, and its gradient in each
+vector. The second computes the vectors of each part again, and takes the
+gradients of the parameters from the gradients of the vectors.
+
+This takes the memory of a part, and makes the update of the whole batch: both
+rounds draw the same dropout. Gao et al., "Scaling Deep Contrastive Learning
+Batch Size under Memory Limited Setup" (2021).
 """
 
 from collections.abc import Sequence
@@ -75,7 +78,7 @@ def _compute_vectors(task, features, seed):
 
   def compute(i):
     part = {name: value[i] for name, value in parts.items()}
-    # The seeds are those of `step.make_passes`.
+    # `step.make_passes` derives the same seeds.
     own_seed = modeling.fold_in(seed, i) if count > 1 else seed
     return task.forward(task.model, part, own_seed)
 
@@ -104,7 +107,7 @@ def _part_loss(vectors, features):
   for key, share in features.items():
     name, suffix, _ = key.rpartition(_SHARE)
     if suffix:
-      # It is 0, but its gradient is that of the whole batch's loss.
+      # It is 0, but has the gradient that the whole batch's loss has.
       change = vectors - tf.stop_gradient(vectors)
       slope = tf.reduce_sum(change * features[name + _GRADIENT])
       weight = tf.cast(tf.shape(share)[0], tf.float32)

@@ -318,7 +318,7 @@ def _replica_batches(source, plan, replicas, context, step):
     rows = rows.batch(plan.train_batch_size // pipelines, drop_remainder=True)
     rows = rows.shard(pipelines, context.input_pipeline_id).unbatch()
 
-  # The model needs no row ids: `_check_finite` reads those of a failed batch.
+  # The model needs no row ids: `_check_finite` reads them if a batch fails.
   batch_size = plan.train_batch_size // replicas
   serialized = rows.map(lambda row_id, row: row)
   batches = serialized.batch(batch_size, drop_remainder=True)

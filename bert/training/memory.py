@@ -10,7 +10,7 @@ c bytes per number of the compute dtype:
   moments     8 bytes a parameter that is trained: Adam's
   gradients   4 bytes a parameter that is trained, 8 if they are accumulated
   kept        values of the forward pass for the backward pass
-  working     temporary values, the larger of those of the head and of a layer
+  working     temporary values: of the head or of a layer, whichever has more
 
 Gradient checkpointing needs less: Chen et al., "Training Deep Nets with
 Sublinear Memory Cost", https://arxiv.org/abs/1604.06174, section 4.1: only the

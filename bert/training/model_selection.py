@@ -228,7 +228,7 @@ def _best_folder(folder):
 
 
 def _is_complete(folder, step):
-  """Returns whether the best weights are those of a step, and nothing else."""
+  """Returns whether best/ holds the weights of a step, and nothing else."""
   # A copy that a kill interrupted lacks files, or has temporary ones as well.
   path = _best_folder(folder)
   name = f"model.ckpt-{step}"

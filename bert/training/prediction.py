@@ -155,8 +155,8 @@ class Predictor:
     """Makes the function of a batch, of any size, with the current weights."""
     if imports.weights_are_packed():
       # Operations keep the weights of their first call. Values that are read
-      # share the variable's memory until it gets others, so that keeping them
-      # here costs nothing.
+      # share the variable's memory until it gets new values, so that keeping
+      # them here costs nothing.
       now = [tf.convert_to_tensor(v.value) for v in self._model.variables]
       pairs = zip(now, self._packed or now, strict=True)
       if not all(bool(tf.reduce_all(a == b)) for a, b in pairs):

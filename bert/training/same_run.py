@@ -65,7 +65,7 @@ def _find_changes(
 
 
 def _read(path: str) -> dict[str, Any]:
-  """Reads what runs recorded in a file, also those of older versions."""
+  """Reads what runs recorded in a file, also by older versions."""
   recorded = files.read_json_if_any(path)
 
   # Older versions recorded this setting as a pair, under another name.

@@ -11,8 +11,8 @@ weight of the whole batch: over all replicas and all accumulated micro-batches.
 One device with 32 rows, two with 16 and four accumulated micro-batches of 8
 therefore make the same update, but for the masks of dropout, which each draws
 by itself. Weights depend on the features alone, so that they can be added up
-before the first pass. The sum of the entries named `..._loss` is minimised; the
-others are only reported.
+before the first pass. The sum of the entries named `..._loss` is minimised; all
+other entries are only reported.
 
 The way from a program to an update; a replica is a device with a copy of the
 model's parameters:
@@ -44,7 +44,7 @@ class StepResults(NamedTuple):
   """What the passes over a replica's share of the batch return.
 
   Everything in it adds up: the results of replicas and of micro-batches, added
-  element by element, are those of the whole batch.
+  element by element, are the results of the whole batch.
   """
 
   # Sums over the rows, by the name of the loss; float32 [].
@@ -74,7 +74,7 @@ def make_replica_step(
 
   Args:
     task: says the plan and the optimizer, which updates the variables.
-    passes: from `make_passes`, or from that of bert/training/gradient_cache.py.
+    passes: from `make_passes` here or in bert/training/gradient_cache.py.
     global_step: int64 [], the number of updates made so far. It decides the
       learning rate and the dropout; the caller counts it up.
     sum_weights: from `make_sum_weights`.

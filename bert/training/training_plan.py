@@ -56,7 +56,7 @@ class TrainingPlan:
   recompute: bool = False  # Layers of model.bert: bert/training/memory.py.
   max_seq_length: int = 0  # To estimate model.bert's memory; 0: no.
   phase: Phase | None = None  # None: the run has one phase.
-  # Sets weights that updates do not, such as those of a fitted classifier.
+  # Sets weights that updates do not, such as a fitted classifier's.
   before_save: Callable[[], None] | None = None
   # Takes a step, the number of steps up to it that the means are of, and the
   # means by name; returns a warning or "".
@@ -108,7 +108,7 @@ class TrainingTask(NamedTuple):
   # several parts, and has its arguments; see bert/training/gradient_cache.py.
   make_passes: Callable[[Any, bool], Any] | None = None
   # Takes a `memory.UpdateSize` and the number of replicas that share a memory;
-  # returns the bytes that `forward` takes beside the model.
+  # returns the bytes that `forward` takes besides the model.
   more_memory: Callable[[Any, int], float] | None = None
   # Only training on several tasks at once needs this: float32 [steps], factors
   # of this task's losses, by the step; None: 1.

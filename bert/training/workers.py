@@ -42,7 +42,7 @@ def agree(
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-  """Waits for all workers: one that exits early looks lost to the others."""
+  """Waits for all workers: one that exits early looks lost to the rest."""
   agree(strategy, 0, False)
 
 

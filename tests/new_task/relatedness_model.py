@@ -75,7 +75,7 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   # How a row is read again: the usual inputs, and two more features.
   data.layout = feature_sets.Layout(
     (data.settings.max_seq_length,),
-    others={
+    other_features={
       "positions": tf.io.FixedLenFeature([2], tf.int64),
       "score": tf.io.FixedLenFeature([1], tf.float32),
     },
