@@ -103,6 +103,8 @@ class ConversionSettings(typed_flags.Settings):
     # --model is a folder or a name of the Hub; --input can be any checkpoint.
     if self.input and self.model:
       raise ValueError("--input and --model are the same: give one")
+
+    # Negative numbers, too, are refused: layers count from 0.
     if not all(map(str.isdecimal, self.layers)):
       raise ValueError(
         f"--layers={','.join(self.layers)}: expected the numbers of layers, "
@@ -140,8 +142,8 @@ def make_model(
     settings.labels_file,
   )
 
-  # The new tables have more rows; an optimizer's moments of them begin at 0. A
-  # model of fewer layers begins a training of its own, without moments.
+  # A model of fewer layers begins a training of its own, without the state of
+  # the old optimizer. If that stays, new rows of a table have moments of 0.
   if settings.strip or settings.layers:
     model = conversion.strip(model)
   if size := settings.grow_positions:
@@ -152,7 +154,7 @@ def make_model(
   # --vocab_file may have more tokens, for which --resize_vocab has made rows.
   conversion.check_vocabulary(model)
 
-  # Rounding comes last, for the new rows are rounded, too.
+  # The last change, so that the new rows are rounded, too.
   return conversion.to_float16(model) if settings.float16 else model
 
 
@@ -175,12 +177,12 @@ def main() -> None:
     f"read {model.source}: {model.config.num_hidden_layers} layers of "
     f"{model.config.hidden_size}, --head={model.head}"
   )
+
   # What was assumed, left out or missing: nothing is dropped in silence.
   for line in conversion.describe_differences(model):
     print(line)
 
-  # By default, whatever is not Google's becomes Google's, and Google's becomes
-  # Hugging Face's.
+  # auto: Google's format becomes Hugging Face's, every other format Google's.
   name = settings.output_format
   if name == "auto":
     is_google = folder.library == models.GOOGLE
@@ -189,7 +191,8 @@ def main() -> None:
   # The folder appears when all its files are there.
   lines = writing.write(name, settings.output, model)
 
-  # A guessed word shows at once whether the new files work; two heads guess.
+  # fill_mask.py shows at once whether the new files work. It needs a head that
+  # predicts masked words.
   flags = {"model": settings.output, "text": "This is a [MASK]."}
   has_words = model.head in ("pretraining", "masked_lm")
   program.print_end(

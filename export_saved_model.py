@@ -222,7 +222,8 @@ def read_settings() -> ExportSettings:
       settings, model_dir=folder, init_checkpoint=None
     )
 
-  # A vocabulary is beside the weights, whatever they are.
+  # `find_files` has found the vocabulary of --model. Otherwise it is the one
+  # beside the weights.
   if settings.vocab_file:
     return settings
   folder = settings.model_dir or os.path.dirname(settings.init_checkpoint or "")
@@ -234,6 +235,7 @@ def read_settings() -> ExportSettings:
 
 def load_model(settings: ExportSettings) -> trained_models.TrainedModel:
   """Loads the model to export."""
+  # A folder of a training has its config and its task.
   if settings.model_dir:
     if unread := settings.given & {"bert_config_file", "task"}:
       raise ValueError(
@@ -273,6 +275,7 @@ def main() -> None:
   logging.set_verbosity(logging.ERROR)  # Saving logs every step.
   start = time.monotonic()
   settings = read_settings()
+
   # The vocabulary of --model is known only now.
   if settings.whole_word_answers:
     squad_settings.check_whole_words(settings.vocab_file)
@@ -282,7 +285,8 @@ def main() -> None:
   model_folder.check_vocabulary(settings.vocab_file, trained.config)
   model_folder.check_length(settings.max_seq_length or 0, trained.config)
 
-  # Defaults must not: the model answers as it learned to.
+  # A flag that was not given overrides nothing: the model answers as it was
+  # trained to answer.
   given = sorted(settings.given & trained_models.SETTINGS)
   values = {name: getattr(settings, name) for name in given}
   trained = trained_models.override(trained, values)
@@ -290,8 +294,12 @@ def main() -> None:
   # What answers depend on, for the user to see before the export is used.
   answer_settings = trained.answer_settings
   print(f"weights from {trained.weights}")
+
+  # An export gets single texts, so the sentences around them are not known.
   if answer_settings.get("document_context"):
     print("note: trained with --document_context, but texts are tagged alone")
+
+  # The names are the ones under which export.json has them.
   names = trained_models.setting_names(trained.kind)
   named = {name: answer_settings[name] for name in names}
   print(trained_models.describe_settings(named))

@@ -97,7 +97,13 @@ from bert.inputs import records, text_inputs
 
 
 def forward(model, features, seed) -> list[tf.Tensor]:
-  """Computes the hidden states of all layers, each [B, S, H]."""
+  """Computes the hidden states of all layers, each [B, S, H].
+
+  Args:
+    model: from `make_encoder`.
+    features: input_ids, input_mask and segment_ids, int32 [B, S].
+    seed: of dropout, int32 [2]; None for none.
+  """
   # The original numbers layers from 0, without the embedding below them.
   inputs = [features[name] for name in records.INPUT_NAMES]
   output = model(*inputs, seed, return_hidden_states=True)
@@ -200,6 +206,7 @@ def extract(
     settings.prompts, settings.default_prompt_name, "--prompt_name"
   )
 
+  # Lines are read only as blocks need them: a file may be larger than memory.
   def make_rows():
     for line in lines:
       text = text_prompts.prepare(line.text, prompt, settings.lower_case)
@@ -210,6 +217,8 @@ def extract(
     count = 1 if is_pooled else len(item[1]["input_ids"])
     return 4 * len(layers) * model.config.hidden_size * count
 
+  # A block ends when it has enough lines, or when their vectors would take too
+  # much memory: those of four layers of BERT-Base take 12 kB a token.
   for block in text_inputs.split_into_blocks(
     make_rows(), block_lines, size, block_bytes
   ):
@@ -236,7 +245,7 @@ def main(**blocks: int) -> None:
   elif settings.prompt_name:
     raise ValueError("--prompt_name: --pooling=none makes no vectors of texts")
 
-  # A missing input costs less than a model that was loaded for nothing.
+  # A missing input is noticed before the model is loaded, which takes seconds.
   lines = text_programs.Lines(settings)
   model = text_programs.open_model(
     settings, functools.partial(make_encoder, settings)

@@ -82,6 +82,9 @@ def guess(outputs, features, row_bias, top_k) -> dict[str, tf.Tensor]:
   # Each row has one mask: the pre-training head predicts at one position.
   logits = outputs.masked_lm_logits[:, 0] + row_bias
   log_probs = tf.nn.log_softmax(logits)  # [B, V]
+
+  # --score reads the probability of the token that was there. Without --score
+  # that token is [MASK] itself, and nothing reads its probability.
   best, ids = tf.math.top_k(log_probs, top_k)
   asked = tf.gather(log_probs, features["masked_lm_ids"][:, 0], batch_dims=1)
   return {"ids": ids, "probabilities": tf.exp(best), "log_prob": asked}
@@ -89,7 +92,8 @@ def guess(outputs, features, row_bias, top_k) -> dict[str, tf.Tensor]:
 
 def make_masked_words(settings: FillMaskSettings) -> masked_words.MaskedWords:
   """Makes the model of the flags and loads its weights."""
-  # Without being named, [MASK] in a text would be split at its brackets.
+  # The tokenizer keeps [MASK] whole. It would split it at its brackets, as it
+  # splits other texts at punctuation.
   model = text_programs.open_model(
     settings, heads.PretrainingModel, [masked_words.MASK]
   )
@@ -123,6 +127,7 @@ def ask(settings, words, lines) -> Iterator[masked_words.Cloze]:
     ValueError: names a line without a mask, or for --score one with a mask. A
       user who types only gets the message, and may type again.
   """
+  # Each line is encoded only when the block before it has been answered.
   find = words.find_words if settings.score else words.find_masks
   for line in lines:
     try:
@@ -145,7 +150,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
   start = time.monotonic()
   settings = model_folder.find_files(FillMaskSettings.read())
 
-  # A missing input costs less than a model that was loaded for nothing.
+  # A missing input is noticed before the model is loaded, which takes seconds.
   lines = text_programs.Lines(settings, settings.text)
   words = make_masked_words(settings)
 
@@ -159,7 +164,8 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
     block_ids,
   )
 
-  # What is asked, and how it is written.
+  # --score asks for the probability of every token of a text; otherwise, the
+  # likeliest tokens at each mask are asked for.
   answer = words.score if settings.score else words.fill
   show = _WRITERS[settings.output_format, settings.score]
   log_likelihood = 0.0

@@ -157,8 +157,8 @@ def read_ahead(
   threading.Thread(target=read, daemon=True).start()
   is_last = False
   while not is_last:
-    # It waits for one line alone: a user who types lines gets each answer at
-    # once, and lines of a file come by the hundred.
+    # It waits for one line only, so a user who types a line gets its answer at
+    # once. Lines of a file are read faster than they are answered: many wait.
     window = [waiting.get()]
     while len(window) < _READ_AHEAD and not waiting.empty():
       window.append(waiting.get())

@@ -35,7 +35,8 @@ def read_examples(path: str) -> Iterator[Example]:
   is_json = tables.find_format(path) == "jsonl"
   if is_json:
     names = ("context", "question", "label", "id")
-    columns, optional = [*names, "choices"], names
+    columns = [*names, "choices"]
+    optional = names
   else:
     header = next(tables.read_rows(path), None)
     names = [cell.strip() for cell in header.cells] if header else []
