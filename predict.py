@@ -195,7 +195,7 @@ def answer_lines(
       answers_of_good = iter(model.answer(good, most_tokens))
       for line in window:
         answer = {"error": line.error} if line.error else next(answers_of_good)
-        write(json.dumps({**line.shown, **answer}, ensure_ascii=False))
+        write(json.dumps({**line.first_fields, **answer}, ensure_ascii=False))
         count += 1
         bad += bool(line.error)
 

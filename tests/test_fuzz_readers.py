@@ -238,7 +238,7 @@ def test_any_request_is_answered(folder, format, names, data):
   count = len(content.splitlines(keepends=True))
   assert format == "csv" or len(lines) == count or b"\r" in content
   for index, line in enumerate(lines):
-    assert line.shown["index"] == index
+    assert line.first_fields["index"] == index
     assert (line.request is None) == bool(line.error)
-    fuzzing.check_writable([line.shown, line.request, line.error])
+    fuzzing.check_writable([line.first_fields, line.request, line.error])
     assert len(line.error.splitlines()) <= 1

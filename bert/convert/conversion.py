@@ -93,7 +93,8 @@ def _read_values(
   folder: models.ModelFolder, config: modeling.BertConfig
 ) -> dict[str, np.ndarray]:
   """Reads the weights, and compares those of BERT itself with its config."""
-  weights, values = folder.weights, {}
+  weights = folder.weights
+  values = {}
   for name in sorted(weights.shapes):
     value = np.asarray(weights.read(name))
     if value.dtype.name == "bfloat16":  # Which numpy lacks.
@@ -117,7 +118,8 @@ def _check_arrays(folder: models.ModelFolder, config, values) -> None:
   """Refuses variables of BERT and its heads that are not arrays of floats."""
   expected = models.variables(config)
   for name in sorted(set(expected) & set(values)):
-    value, axes = values[name], len(expected[name])
+    value = values[name]
+    axes = len(expected[name])
     if value.dtype.kind != "f" or value.ndim != axes:
       raise ValueError(
         f"{folder.source}: {name} holds {value.dtype} with {value.ndim} axes; "
@@ -320,7 +322,8 @@ def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 def check_vocabulary(model: models.Model) -> None:
   """Raises a ValueError if there are more tokens than word embeddings."""
-  size, rows = len(model.vocabulary), model.config.vocab_size
+  size = len(model.vocabulary)
+  rows = model.config.vocab_size
   if size > rows:
     raise ValueError(
       f"{model.source}: {rows} word embeddings, but {size} tokens in the "

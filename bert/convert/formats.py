@@ -183,7 +183,9 @@ def _check_config(folder, path, config) -> None:
 def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
   """Adds what files beside the weights say."""
   # The files of another library have been read: they count most.
-  casing, problem, labels = folder.do_lower_case, folder.problem, folder.labels
+  casing = folder.do_lower_case
+  problem = folder.problem
+  labels = folder.labels
   if casing is None:
     stated = filter(None, map(tokenizer_files.read_casing, folder.folders))
     casing = next((value for value, _ in stated), None)

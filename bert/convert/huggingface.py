@@ -146,13 +146,13 @@ _to_theirs = functools.partial(models.rename, renaming=_NAMES)
 
 def refuse_pickles(path: str, entries: Iterable[str]) -> None:
   """Raises a ValueError if one of the names at a path is of Python objects."""
-  found = sorted(filter(_PICKLES.fullmatch, entries))
-  if found:
+  pickles = sorted(filter(_PICKLES.fullmatch, entries))
+  if pickles:
     raise ValueError(
-      f"{path}: {found[0]} is a pickle: reading one runs the code it holds; "
+      f"{path}: {pickles[0]} is a pickle: reading one runs the code it holds; "
       f"make {WEIGHTS} of it where PyTorch is, in its folder: python -c "
       '"import torch, safetensors.torch as s; '
-      f"w = torch.load('{found[0]}', weights_only=True); "
+      f"w = torch.load('{pickles[0]}', weights_only=True); "
       "s.save_file({k: v.clone() for k, v in w.items()}, "
       f"'{WEIGHTS}', {{'format': 'pt'}})\""
     )
@@ -469,7 +469,8 @@ def write(folder: str, model: models.Model) -> list[str]:
 
 def _make_config(model: models.Model) -> dict[str, Any]:
   """Returns the contents of config.json."""
-  config, head = model.config, models.HEADS[model.head]
+  config = model.config
+  head = models.HEADS[model.head]
   fields = json.loads(config.to_json_string())
   contents = {
     "architectures": [head.architecture],

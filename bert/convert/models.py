@@ -120,7 +120,7 @@ class Model:
   @property
   def vocabulary_name(self) -> str:
     """The name of its vocabulary's file in a folder."""
-    return [*vocabulary_table.saved_names(self.vocab_file or "")][0]
+    return vocabulary_table.kind_of(self.vocab_file or "").name
 
 
 def variables(
@@ -225,7 +225,8 @@ def find_shards(
     index: the name of the JSON file whose weight_map says where tensors are.
     ending: of the names of its files, such as ".safetensors".
   """
-  path, index = os.path.join(folder, whole), os.path.join(folder, index)
+  path = os.path.join(folder, whole)
+  index = os.path.join(folder, index)
   if files.exists(path):
     return {path: []}
 

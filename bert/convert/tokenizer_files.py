@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from bert.data import files, progress
 from bert.vocabularies import vocabulary_table
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # From names of settings in tokenizer.json to those in tokenizer_config.json.
 _NORMALIZER = {
   "lowercase": "do_lower_case",
@@ -38,7 +37,9 @@ _USUAL = {
   "subword_tokenizer_type": "wordpiece",
   "padding_side": "right",
   "truncation_side": "right",
-  **{f"{token[1:-1].lower()}_token": token for token in SPECIAL},
+  **{
+    f"{token[1:-1].lower()}_token": token for token in vocabulary_table.SPECIAL
+  },
 }
 
 
@@ -152,8 +153,8 @@ def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
       step = whole[name]
       steps = step["normalizers"] if step["type"] == "Sequence" else [step]
       lowers = steps[0]["type"] == "Lowercase"
-      *others, last = steps[1:] if lowers else steps
-      if others or last["type"] != expected:
+      [last] = steps[1:] if lowers else steps
+      if last["type"] != expected:
         raise ValueError
     except (KeyError, TypeError, ValueError, IndexError):
       raise ValueError(
@@ -228,7 +229,8 @@ def read_vocabulary(folder: str) -> list[str]:
         "token a line"
       )
   # Hugging Face's tokenizer keeps them whole.
-  if names := [token for token in added if token not in SPECIAL]:
+  special = vocabulary_table.SPECIAL
+  if names := [token for token in added if token not in special]:
     progress.note(
       f"note: added tokens such as {names[0]!r:.80} ({len(names)} in all) are "
       "split here if a text has them, as the original's tokenizer does"

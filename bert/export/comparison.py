@@ -107,7 +107,7 @@ def _read(
     requests.append(line.request)
 
     if model.card.kind == "tagging":
-      text, *_ = line.request.source
+      text = line.request.source[0]
       words = text.split()
       if words and words[-1] in model.card.labels:
         labelled += 1

@@ -60,7 +60,8 @@ def write(
 def _write(folder, functions, format, quantizes) -> export_card.Card:
   """Writes all files; returns what export.json describes."""
   # What the encoder and the answers need, in files of their own.
-  trained, vocab_file = functions.trained, functions.vocab_file
+  trained = functions.trained
+  vocab_file = functions.vocab_file
   config = trained.config.to_json_string()
   files.write_text(os.path.join(folder, "bert_config.json"), config)
   vocabulary_table.copy(vocab_file, folder)
@@ -83,7 +84,8 @@ def _write(folder, functions, format, quantizes) -> export_card.Card:
 
 def _describe(functions, format, **others) -> export_card.Card:
   """Makes the card of a model; `others` are its fields of written files."""
-  trained, maker = functions.trained, functions.maker
+  trained = functions.trained
+  maker = functions.maker
   packages = ["tensorflow", "tensorflow-text", "keras", "numpy"]
   packages += formats.FORMATS[format].packages
   return export_card.Card(
@@ -190,7 +192,8 @@ def _write_card(folder, functions, card, compared=""):
   """Writes export.json, and README.md for people."""
   content = export_card.seal(dataclasses.asdict(card))
   files.write_json(os.path.join(folder, export_card.FILE), content)
-  most, inputs = card.max_seq_length, "`, `".join(functions.input_names)
+  most = card.max_seq_length
+  inputs = "`, `".join(functions.input_names)
   has_one_shape = formats.FORMATS[card.format].has_one_shape
   shape = f"[1, {most}]" if has_one_shape else "[B, S]"
 

@@ -46,7 +46,8 @@ class Graph:
 
   def __init__(self, weights: Mapping[str, np.ndarray], quantizes: bool):
     self._onnx = imports.load("onnx", "--format=onnx")
-    self.weights, self._quantizes = weights, quantizes
+    self.weights = weights
+    self._quantizes = quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
     # Activations in int8, by the names of those in float32: query, key and
@@ -342,7 +343,8 @@ def _activate(graph, x, config):
 
 
 def _add_vectors(graph, source, states):
-  settings, config = source.trained.answer_settings, source.trained.config
+  settings = source.trained.answer_settings
+  config = source.trained.config
   state = states[1:][settings["layer"]]
   vectors = _pool(graph, state, settings["pooling"])
   if settings.get("normalize"):
@@ -366,7 +368,8 @@ def _add_tags(graph, source, states):
 
 
 def _add_classifier(graph, source, states):
-  trained, maker = source.trained, source.maker
+  trained = source.trained
+  maker = source.maker
   # A training with --pooling has no pooler. Without it, the state that the
   # config names, such as the first token's, goes through BERT's pooler.
   pooling = trained.training_settings.get(

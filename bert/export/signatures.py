@@ -30,7 +30,8 @@ class ModelFunctions:
   """
 
   def __init__(self, trained: trained_models.TrainedModel, vocab_file: str):
-    self.trained, self.vocab_file = trained, vocab_file
+    self.trained = trained
+    self.vocab_file = vocab_file
     self.maker = answers.find_maker(trained.kind)
     self.max_seq_length = trained.answer_settings["max_seq_length"]
 
@@ -144,7 +145,8 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
   These are vectors [B, H]; value [B]; or labels and probabilities [B, L], with
   label [B] or chosen, bool [B, L]. And truncated, bool [B].
   """
-  trained, most = functions.trained, functions.max_seq_length
+  trained = functions.trained
+  most = functions.max_seq_length
   python = vocabulary_table.make_tokenizer(functions.vocab_file)
   cls_id, sep_id = python.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   labels = tf.constant(list(trained.labels), tf.string)
@@ -192,14 +194,16 @@ def save(
     quantizes: is False, as this format has no products of int8.
   """
   # From ids to numbers.
-  trained, specs = functions.trained, functions.input_specs()
+  trained = functions.trained
+  specs = functions.input_specs()
   # Traced once for two signatures: half the graph, half the time to load.
   named = {"ids": tf.function(lambda *ids: functions.traced(*ids), specs)}
   if hasattr(trained.config, "num_attention_heads"):
     named["attention"] = tf.function(functions.attention, specs)
 
   # From strings to answers, where the graph can do all that the maker does.
-  tokenizer, texts = None, functions.maker.texts
+  tokenizer = None
+  texts = functions.maker.texts
   if "text_pair" in texts:
     tokenizer = tf_tokenization.make_tokenizer(
       functions.vocab_file, trained.do_lower_case

@@ -76,7 +76,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   kind = settings["problem"]
   maker = answers.find_maker(kind)
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
-  prediction = _read_prediction(folder, settings, config)
+  answer_settings = _read_answer_settings(folder, settings, config)
 
   # The model as it was trained.
   labels = ()
@@ -93,12 +93,12 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     tuned = read(label_files.LABEL_THRESHOLDS, labels, identify)
     untuned = [classification_problems.UNTUNED] * len(labels)
     thresholds = tuned.values if tuned else untuned
-  if _THRESHOLD in prediction:
+  if _THRESHOLD in answer_settings:
     tuned = read(label_files.ANSWER_THRESHOLD, [_THRESHOLD], identify)
     if tuned:
       # It is the odds of one question, which an export rounds differently, and
       # which could fall on the other side of the threshold.
-      prediction[_THRESHOLD] = tuned.values[0] + _ROUNDING
+      answer_settings[_THRESHOLD] = tuned.values[0] + _ROUNDING
   return TrainedModel(
     kind=kind,
     config=config,
@@ -106,9 +106,9 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     do_lower_case=settings["do_lower_case"],
     labels=labels,
     thresholds=tuple(thresholds),
-    has_text_pair=prediction["has_text_pair"],
-    answer_settings=prediction,
-    training_settings=settings | {"columns": prediction["columns"]},
+    has_text_pair=answer_settings["has_text_pair"],
+    answer_settings=answer_settings,
+    training_settings=settings | {"columns": answer_settings["columns"]},
     weights=weights,
   )
 
@@ -148,7 +148,7 @@ def _restore(folder: str, model: heads.HeadModel) -> str:
   return f"{folder}, {choice} weights, step {step}"
 
 
-def _read_prediction(folder, settings, config) -> dict[str, Any]:
+def _read_answer_settings(folder, settings, config) -> dict[str, Any]:
   """Reads what answers depend on, and the columns of the training's files."""
   path = os.path.join(folder, "prediction.json")
   kind = settings["problem"]
@@ -156,21 +156,23 @@ def _read_prediction(folder, settings, config) -> dict[str, Any]:
 
   # Defaults, then prediction.json, which may be changed after the training,
   # then the settings that belong to the training itself.
-  prediction = {"has_text_pair": takes_pairs, "columns": {}}
-  prediction |= files.read_json_if_any(path)
+  answer_settings = {"has_text_pair": takes_pairs, "columns": {}}
+  answer_settings |= files.read_json_if_any(path)
   names = settings.keys() & setting_names(kind)
-  prediction |= {name: settings[name] for name in names}
+  answer_settings |= {name: settings[name] for name in names}
 
   with checkpoints.naming_damage(path):
     allowed = {"has_text_pair": (bool,), "columns": (dict,)}
-    files.check_values(prediction, allowed)
-    answers.check_settings(kind, prediction, config.max_position_embeddings)
-    if prediction["has_text_pair"] and not takes_pairs:
+    files.check_values(answer_settings, allowed)
+    answers.check_settings(
+      kind, answer_settings, config.max_position_embeddings
+    )
+    if answer_settings["has_text_pair"] and not takes_pairs:
       raise ValueError(
         "has_text_pair is true, but the model has one segment (type_vocab_size "
         "is 1): expected false"
       )
-  return prediction
+  return answer_settings
 
 
 def load_pretrained(
@@ -246,7 +248,8 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
     trained: a model.
     values: by the names of flags, which are those of the settings.
   """
-  kind, config = trained.kind, trained.config
+  kind = trained.kind
+  config = trained.config
   names = setting_names(kind)
   for name in values:
     if name not in names:

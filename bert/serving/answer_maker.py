@@ -116,9 +116,9 @@ class AnswerMaker(abc.ABC):
         messages.check_unicode(value, name)
         texts[name] = value
       else:
-        found = "nothing" if value is None else type(value).__name__
+        given = "nothing" if value is None else type(value).__name__
         raise ValueError(
-          f"{name} is {found}, expected a string; the model takes {names}"
+          f"{name} is {given}, expected a string; the model takes {names}"
         )
     return self._encode(texts)
 

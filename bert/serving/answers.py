@@ -151,7 +151,8 @@ class FillMask(answer_maker.AnswerMaker):
 
   title = "Guesses masked words"
   settings = {"top_k": export_card.COUNT}
-  texts, never_split = ("text",), (MASK,)
+  texts = ("text",)
+  never_split = (MASK,)
 
   def _answer(self, encoded, outputs):
     [output] = outputs
@@ -214,7 +215,8 @@ class MultipleChoice(answer_maker.AnswerMaker):
 class Tagging(answer_maker.AnswerMaker):
   """Labels of words and the entities that they mark. Outputs: `logits`."""
 
-  title, has_labels = "Labels words", True
+  title = "Labels words"
+  has_labels = True
   head = "bert.heads.TaggerModel"
   settings = {
     "label_scheme": (*tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),

@@ -38,7 +38,8 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 class Engine(Protocol):
   """Computes with input_ids, input_mask and segment_ids, int32 [B, S].
 
-  A head may take more inputs; they come by their names.
+  A head may take more inputs; they come by their names. An engine that --engine
+  can choose also has a `name` for people, which may say how it computes.
   """
 
   def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -281,7 +282,7 @@ def group_by_length(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
   """
   # Sizes rise, so the last one of a group is its largest.
   group: list[int] = []
-  for index in sorted(range(len(sizes)), key=sizes.__getitem__):
+  for index in sorted(range(len(sizes)), key=lambda index: sizes[index]):
     if group and sizes[index] * (len(group) + 1) > most:
       yield group
       group = []

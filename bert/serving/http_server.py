@@ -72,7 +72,7 @@ class _Job:
     self.rows, self.sizes = rows, sizes
     # Those to compute, the longest at the end: they are taken from there, so
     # that inputs of similar length follow each other.
-    self.left = sorted(range(len(rows)), key=sizes.__getitem__)
+    self.left = sorted(range(len(rows)), key=lambda index: sizes[index])
     self.tokens = sum(sizes)  # Tokens of those inputs.
     self.outputs: list[answer_maker.Outputs] = [{}] * len(rows)
     self.missing = len(rows)  # Outputs that are still to come.
@@ -97,7 +97,8 @@ class Batcher:
   """
 
   def __init__(self, model: exported_model.ExportedModel, limits: Limits):
-    self._model, self._limits = model, limits
+    self._model = model
+    self._limits = limits
     self._new: queue.Queue[_Job] = queue.Queue()
     self._jobs: collections.deque[_Job] = collections.deque()
     threading.Thread(target=self._run, daemon=True).start()
@@ -151,11 +152,13 @@ class Batcher:
     """
     first = self._jobs.popleft()
     self._jobs.append(first)
-    length, chosen = first.length, [first.take()]
+    length = first.length
+    chosen = [first.take()]
 
     # All inputs of a call are padded to one length. What is less than half as
     # long waits for its own turn: it would be padding for the most part.
-    room, line = self._limits.batch_tokens // length, self._jobs.copy()
+    room = self._limits.batch_tokens // length
+    line = self._jobs.copy()
     while line and len(chosen) < room:
       job = line.popleft()
       if job.left and length / 2 <= job.length <= length:
@@ -216,7 +219,8 @@ class Application:
     self._model = model
     # Names are compared in lower case, without the dot of the DNS's root.
     self._names = {name.lower().rstrip(".") for name in names}
-    self._batcher, self._limits = Batcher(model, limits), limits
+    self._batcher = Batcher(model, limits)
+    self._limits = limits
 
     # By method and path. An action returns what becomes JSON, or bytes and
     # their type.

@@ -58,7 +58,8 @@ class Engine:
 
     # Each score gets the name of a label: their numbers must be equal.
     outputs = {o.name: o.shape for o in self._session.get_outputs()}
-    count, shape = len(card.labels), outputs.get("logits", [])
+    count = len(card.labels)
+    shape = outputs.get("logits", [])
     if count and shape[-1:] != [count]:
       raise ValueError(
         f"{folder}: {export_card.FILE} has {count} labels, the model scores "

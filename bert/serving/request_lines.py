@@ -54,7 +54,7 @@ class RequestLine(NamedTuple):
   """A line of the input."""
 
   request: answer_maker.Encoded | None  # None if there is an error.
-  shown: dict[str, Any]  # The first fields of its answer.
+  first_fields: dict[str, Any]  # The first fields of its answer.
   error: str = ""
 
 
@@ -77,12 +77,13 @@ def read(
   format = _choose_format(source, maker.card)
 
   # The first line decides where the columns are; a header is no request.
-  rows, places = _read_rows(source, format), None
+  rows = _read_rows(source, format)
+  places = None
   if _may_have_header(source, format):
     rows, places = _skip_header(rows, source, format, maker.card)
 
   for index, (number, row, fault) in enumerate(rows):
-    shown: dict[str, Any] = {"index": index}
+    first_fields: dict[str, Any] = {"index": index}
     # A fault of one line becomes its answer: the next lines are still read.
     try:
       if fault:
@@ -98,10 +99,10 @@ def read(
       # Only an object can bring an id of its own; the answer repeats it.
       if format == "jsonl" and isinstance(request, dict) and "id" in request:
         _check_id(request["id"])
-        shown["id"] = request["id"]
-      yield RequestLine(maker.encode(request), shown)
+        first_fields["id"] = request["id"]
+      yield RequestLine(maker.encode(request), first_fields)
     except ValueError as error:
-      yield RequestLine(None, shown, f"line {number}: {error}")
+      yield RequestLine(None, first_fields, f"line {number}: {error}")
 
 
 def _choose_format(source: Source, card: export_card.Card) -> str:
@@ -201,7 +202,8 @@ def _skip_header(
     return rows, None
 
   # A first line that is not UTF-8 cannot be a header; `read` names its fault.
-  places, is_header = None, False
+  places = None
+  is_header = False
   if not first.fault:
     places, is_header = _find_places(first.content, source, format, card)
   return rows if is_header else itertools.chain([first], rows), places
@@ -215,7 +217,8 @@ def _find_places(
   They are in the columns of the flags, else in those of the training if the row
   has them, else in those of the inputs' names; without any, None: in all.
   """
-  names, header = list(card.inputs), source.header
+  names = list(card.inputs)
+  header = source.header
   if _CHOICES in names:
     places = _find_choices(row)
     return places, places is not None

@@ -15,7 +15,7 @@ from bert import tokenization
 from bert.data import files, imports, text_files
 from bert.vocabularies import vocabulary_table
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL = vocabulary_table.SPECIAL
 # Part of the text that the characters of a vocabulary cover. The rarest, many
 # of them Chinese, are [UNK].
 CHARACTER_COVERAGE = 0.9999

@@ -9,6 +9,8 @@ from bert import tokenization
 from bert.data import files
 
 WORD_MARK = "\u2581"  # Begins a word, and its first piece, in SentencePiece.
+# The tokens that every vocabulary of a BERT has.
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 NO_TOKEN = "[no token "  # Begins the line of an id that has no token.
 
 

@@ -42,7 +42,7 @@ def test_an_id_that_no_answer_could_hold_is_an_error(tmp_path, id_, maker):
   path.write_text(json.dumps({"id": id_, "text": "a"}))
   (line,) = read(path, maker)
   assert line.error.startswith("line 1: id cannot be written: ")
-  assert (line.request, line.shown) == (None, {"index": 0})
+  assert (line.request, line.first_fields) == (None, {"index": 0})
 
 
 def test_a_damaged_compressed_file_is_named(tmp_path, maker):
@@ -114,7 +114,7 @@ def test_csv_has_the_columns_of_the_training(tmp_path, rows, columns, flags):
   maker.card = dataclasses.replace(maker.card, training={"columns": columns})
   lines = read(path, maker, **flags)
   assert [line.request.rows[0].input_ids for line in lines] == [FILM, BAD]
-  assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
+  assert [line.first_fields for line in lines] == [{"index": 0}, {"index": 1}]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_choices_are_in_the_columns_of_swag(tmp_path, question):
     {"context": "a", "choices": ["good", "bad"]},
   ]
   lines = read(path, maker)
-  assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
+  assert [line.first_fields for line in lines] == [{"index": 0}, {"index": 1}]
   for line, request in zip(lines, requests, strict=True):
     expected = maker.encode({**request, "question": question or ""})
     assert (line.error, line.request) == ("", expected)
@@ -212,7 +212,7 @@ def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
   path = tmp_path / "test.tsv"
   path.write_text("".join(f"{row}\n" for row in rows))
   lines = read(path, maker, **columns)
-  assert [line.shown for line in lines] == [{"index": 0}, {"index": 1}]
+  assert [line.first_fields for line in lines] == [{"index": 0}, {"index": 1}]
   plain = ["the film\ta", "bad\ta"] if len(names) > 1 else ["the film", "bad"]
   expected = read(plain, maker)
   assert [line.request for line in lines] == [line.request for line in expected]
