@@ -48,21 +48,30 @@ def read_inputs(files: list[str], count: int, length: int) -> list[tf.Tensor]:
 def select(variance: np.ndarray, count: int) -> np.ndarray:
   """Chooses the columns that explain most of all, greedily; sorted.
 
-  `variance` is their covariance; what a chosen one explains is taken off.
+  Args:
+    variance: the covariance of the columns, [H, H].
+    count: how many to choose.
   """
-  rest, chosen = variance.copy(), []
+  rest = variance.copy()
+  chosen = []
   for _ in range(count):
+    # How much variance a regression on a column would explain, summed over all
+    # columns: cov^2 / var. A column without variance explains nothing.
     gains = (rest**2).sum(0) / np.maximum(np.diag(rest), 1e-9)
     gains[chosen] = -1
     best = int(gains.argmax())
     chosen.append(best)
+
+    # What it explains is taken off: the next one must explain something else.
     rest -= np.outer(rest[best], rest[best]) / rest[best, best]
   return np.sort(chosen)
 
 
 def solve(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
   """Returns the kernel and the bias of the dense layer nearest to y of x."""
-  mean_x, mean_y = x.mean(0), y.mean(0)
+  # Without the means, the bias is no part of the system.
+  mean_x = x.mean(0)
+  mean_y = y.mean(0)
   x = x - mean_x
   gram = x.T @ x
   gram += np.eye(len(gram)) * RIDGE * np.trace(gram) / len(gram)
@@ -70,9 +79,9 @@ def solve(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
   return [kernel, mean_y - mean_x @ kernel]
 
 
-def explained(found: np.ndarray, wanted: np.ndarray) -> float:
-  """Returns the share of the variance of `wanted` that `found` explains."""
-  rest = np.square(found - wanted).sum()
+def explained(computed: np.ndarray, wanted: np.ndarray) -> float:
+  """Returns the share of the variance of `wanted` that `computed` explains."""
+  rest = np.square(computed - wanted).sum()
   return 1 - rest / np.square(wanted - wanted.mean(0)).sum()
 
 
@@ -99,9 +108,12 @@ class Cutter:
     total = self.fit(block.dense, x, wanted) + residual
 
     # First normalised alone; then scaled and moved, a column at a time.
-    norm, wanted = block.layer_norm, self.tokens(after)[:, self.columns]
+    norm = block.layer_norm
+    wanted = self.tokens(after)[:, self.columns]
     norm.set_weights([np.ones_like(wanted[0]), np.zeros_like(wanted[0])])
     x = self.tokens(norm(total))
+
+    # A regression for each column: gamma is its slope, beta its constant.
     mean = x.mean(0)
     x = x - mean
     gamma = (x * (wanted - wanted.mean(0))).sum(0) / np.square(x).sum(0)
@@ -111,31 +123,41 @@ class Cutter:
   def fit_layer(self, theirs: Any, hidden, ours: Any, x):
     """Fits a layer; returns what both layers give."""
     # Self-attention, of the heads that are kept.
-    attention, mine = theirs.attention, ours.attention
+    attention = theirs.attention
+    mine = ours.attention
     context, _ = attention.self_attention(hidden, self.mask)
     heads = self.choose_heads(context, attention.output_block.dense.kernel)
     for name in ("query", "key", "value"):
       wanted = self.tokens(getattr(attention.self_attention, name)(hidden))
       self.fit(getattr(mine.self_attention, name), x, wanted[:, heads])
+
+    # The dense layer behind it, of what the student's own heads compute.
     attended = attention.output_block(context, hidden)
     before = attention.output_block.dense(context) + hidden
-    found, _ = mine.self_attention(x, self.mask)
-    found = self.fit_residual(mine.output_block, found, x, before, attended)
+    own_context, _ = mine.self_attention(x, self.mask)
+    own_attended = self.fit_residual(
+      mine.output_block, own_context, x, before, attended
+    )
 
     # The feed-forward part, of the neurons whose output is strongest.
-    wide, output = theirs.intermediate.dense(attended), theirs.output_block
+    wide = theirs.intermediate.dense(attended)
+    output = theirs.output_block
     gelu = modeling.ACTIVATIONS[self.config.hidden_act]
     power = np.square(self.tokens(gelu(wide))).mean(0)
     power *= np.square(output.dense.kernel.numpy()).sum(1)
     kept = np.sort(np.argsort(-power)[: self.config.intermediate_size])
     wanted = self.tokens(wide)[:, kept]
-    x = gelu(self.fit(ours.intermediate.dense, found, wanted))
+    own_wide = gelu(self.fit(ours.intermediate.dense, own_attended, wanted))
     last = output(gelu(wide), attended)
     before = output.dense(gelu(wide)) + attended
-    return last, self.fit_residual(ours.output_block, x, found, before, last)
+    own_last = self.fit_residual(
+      ours.output_block, own_wide, own_attended, before, last
+    )
+    return last, own_last
 
   def choose_heads(self, context: Any, kernel: Any) -> np.ndarray:
     """Returns the columns of the heads that change most, [H of the student]."""
+    # The change is the mean square of what a head adds to the residual.
     size = self.config.head_size
     parts = np.split(self.tokens(context), context.shape[-1] // size, 1)
     kernels = np.split(kernel.numpy(), len(parts))
@@ -151,14 +173,20 @@ def cut_tables(theirs: Any, ours: Any, ids: np.ndarray) -> None:
 
   They are turned at random: the norm takes the mean of the columns away.
   """
+  # Frequent words count more, by the root of their number in the records.
   words = theirs.word_embeddings.numpy()
   weights = np.sqrt(np.bincount(ids, minlength=len(words)) + 1.0)
   mean = np.average(words, 0, weights)
   variance = (words - mean).T * weights @ (words - mean)
+
+  # `eigh` sorts by variance: the last directions have most of it. The Q of a
+  # random matrix is a rotation.
   size = ours.config.embedding_width
   directions = np.linalg.eigh(variance)[1][:, -size:]
   draws = np.random.default_rng(SEED).normal(size=[size, size])
   turn = directions @ np.linalg.qr(draws)[0]
+
+  # Each token gets one segment: the mean of the words goes there.
   ours.word_embeddings.assign((words - mean) @ turn)
   ours.position_embeddings.assign(theirs.position_embeddings.numpy() @ turn)
   segments = theirs.token_type_embeddings.numpy() + mean
@@ -215,6 +243,8 @@ def read_arguments() -> argparse.Namespace:
 
 def main() -> None:
   options = read_arguments()
+
+  # All widths shrink by the same share, so that a head keeps its size.
   teacher: Any = bert.load_encoder(options.teacher)
   share = options.hidden_size / teacher.config.hidden_size
   config = dataclasses.replace(

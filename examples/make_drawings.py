@@ -31,7 +31,16 @@ _STYLE = """
 
 
 def box(x, y, width, title, note="", kind=""):
-  """Draws a box, 40 high, with a line in bold and a smaller one below it."""
+  """Draws a box, 40 high, with a title and a smaller note below it.
+
+  Args:
+    x: of its left edge, in the units of the page.
+    y: of its top.
+    width: of the box.
+    title: its first line; alone, it stands in the middle.
+    note: its second line.
+    kind: a class of `_STYLE`, such as "main".
+  """
   frame = f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="40"/>'
   middle = x + width / 2
   if not note:
@@ -41,6 +50,14 @@ def box(x, y, width, title, note="", kind=""):
 
 
 def write(x, y, text, kind=""):
+  """Writes a line of text.
+
+  Args:
+    x: of its middle; with the class "left", of its beginning.
+    y: of the line on which letters stand.
+    text: the words.
+    kind: classes of `_STYLE`.
+  """
   return f'<text class="{kind}" x="{x}" y="{y}">{html.escape(text)}</text>'
 
 
@@ -50,7 +67,14 @@ def arrow(*points):
 
 
 def page(width, height, title, parts):
-  """Returns an SVG file."""
+  """Returns an SVG file.
+
+  Args:
+    width: of the page; viewers scale it.
+    height: of the page.
+    title: read aloud to people who do not see the picture.
+    parts: what `box`, `write` and `arrow` return.
+  """
   tip = '<path d="M0 0 L8 4 L0 8 z"/>'
   marker = 'id="tip" viewBox="0 0 8 8" refX="7" refY="4" orient="auto"'
   return (
@@ -65,7 +89,11 @@ _POOLED_MODELS = "PretrainingModel, ClassifierModel"
 
 def draw_model():
   """Draws BERT from the ids up, by our names and by the paper's."""
-  x, wide, middle = 150, 380, 340
+  x = 150
+  wide = 380
+  middle = x + wide // 2
+
+  # The layers, one box above the other.
   rows = [  # Top, title, note; from the bottom, as in the papers.
     (640, "input_ids, segment_ids, input_mask", "[CLS] text [SEP] pair [SEP]"),
     (560, "Embeddings", "word + segment + position, LayerNorm, dropout"),
@@ -81,19 +109,26 @@ def draw_model():
   tops = [y for y, *_ in rows]
   for lower, upper in zip(tops, tops[1:], strict=False):
     parts.append(arrow((middle, lower), (middle, upper + 42)))
-  for start, end in ((520, 400), (368, 260)):  # Around a sublayer.
+
+  # The residuals: around self-attention, and around the feed-forward part.
+  for start, end in ((520, 400), (368, 260)):
     side = x + wide + 24
     parts.append(
       arrow((middle, start), (side, start), (side, end), (x + wide + 2, end))
     )
+
+  # A frame around the parts of one layer, of which there are L.
   parts.append('<rect class="frame" x="110" y="222" width="470" height="286"/>')
   parts.append(write(600, 350, "EncoderLayer", "left"))
   parts.append(write(600, 368, "x L: bert/encoder/layer_0 ...", "small left"))
+
+  # The two outputs of the encoder: every token, and the pooled [CLS].
   parts.append(arrow((middle, 240), (middle, 192)))
   parts.append(box(x, 150, wide, "sequence_output", "[B, S, H]: every token"))
   parts.append(arrow((200, 150), (120, 122)))
   pooled = "dense, tanh of [CLS]: [B, H]"
   parts.append(box(20, 80, 200, "Pooler", pooled, "main"))
+
   heads = [  # Left, width, where its arrow begins, title, note.
     (20, 200, (120, 80), "next sentence, classes", _POOLED_MODELS),
     (260, 160, (middle, 150), "masked words", "PretrainingModel"),
@@ -103,6 +138,7 @@ def draw_model():
   for left, width, start, title, note in heads:
     parts.append(box(left, 10, width, title, note))
     parts.append(arrow(start, (left + width // 2, 52)))
+
   return page(
     800, 700, "BERT: layers by their names here and in the paper", parts
   )
@@ -124,13 +160,18 @@ def draw_data():
     (3, 2, "export_saved_model.py", "SavedModel, LiteRT, ONNX", True),
     (3, 3, "predict.py, bert.load, page", "answers", True),
   ]
+
+  # A grid of boxes of 220 x 40: 35 between columns, 40 between rows.
   place = {}
   parts = []
   for column, row, title, note, is_program in steps:
     x, y = 15 + 255 * column, 20 + 80 * row
     place[column, row] = (x, y)
     parts.append(box(x, y, 220, title, note, "main" if is_program else ""))
-  down, up = [(110, 40), (110, 78)], [(110, 0), (110, -38)]
+
+  # Arrows, as points from the upper left corner of the box they come from.
+  down = [(110, 40), (110, 78)]
+  up = [(110, 0), (110, -38)]
   right = [(220, 20), (253, 20)]
   around = [(220, 20), (237, 20), (237, -128), (253, -128)]
   for way, boxes in (
@@ -139,8 +180,10 @@ def draw_data():
     (right, [(0, 0), (1, 2), (2, 1)]),
     (around, [(0, 2)]),
   ):
-    for x, y in map(place.__getitem__, boxes):
+    for column_and_row in boxes:
+      x, y = place[column_and_row]
       parts.append(arrow(*((x + dx, y + dy) for dx, dy in way)))
+
   return page(1020, 330, "From texts to answers: files and programs", parts)
 
 

@@ -60,13 +60,15 @@ def read_topics() -> dict[str, list[str]]:
 
   Topics quote each other: no evaluation sentence may be trained on.
   """
-  topics, seen = {}, set()
+  topics = {}
+  seen = set()
   for name, text in sorted(pydoc_data.topics.topics.items()):
     sentences = []
     for paragraph in re.split(r"\n\s*\n", text):
       prose = " ".join(paragraph.split())
       if is_prose(prose):  # Leaves out grammar rules and code examples.
         sentences += re.split(r"(?<=[.!?:]) +(?=[A-Z\"(])", prose)
+
     topics[name] = [s for s in dict.fromkeys(sentences) if s not in seen]
     seen.update(sentences)
   return topics
@@ -74,6 +76,8 @@ def read_topics() -> dict[str, list[str]]:
 
 def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
   """Writes the topics, one sentence per line; a tenth is for evaluation."""
+  # Of each topic, the last tenth is held out. A blank line ends a topic: it is
+  # one document for pre-training.
   train = evaluation = ""
   for sentences in read_topics().values():
     cut = len(sentences) - len(sentences) // 10
@@ -114,13 +118,19 @@ def run(program: str, **flags) -> None:
   """
   arguments = [f"--{name}={value}" for name, value in flags.items()]
   print("\n$ " + shlex.join(["python", program, *arguments]), flush=True)
-  command, interrupt = [sys.executable, ROOT / program, *arguments], None
+
+  # The terminal sends Ctrl-C to both processes. The program ends by it; this
+  # one must wait until it has.
+  command = [sys.executable, ROOT / program, *arguments]
+  interrupt = None
   with subprocess.Popen(command) as process:
     while process.returncode is None:
       try:
         process.wait()
       except KeyboardInterrupt as error:
         interrupt = error
+
+  # 130 is a shell's status for a command that Ctrl-C ended.
   if process.returncode:
     sys.exit(130 if interrupt else process.returncode)
   if interrupt:
@@ -160,11 +170,14 @@ def pretrain(folder, output_dir, **flags):
 
 def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
   """Fine-tunes a classifier of five parts of the manual, and exports it."""
-  rows, tables = read_parts(), folder / "parts"
+  # Every sixth sentence is evaluated.
+  rows = read_parts()
+  tables = folder / "parts"
   tables.mkdir(exist_ok=True)
   write_labelled(tables / "dev.tsv", rows[::6])
   train = [row for i, row in enumerate(rows) if i % 6]
   write_labelled(tables / "train.tsv", train)
+
   run(
     "run_classifier.py",
     task_name="file",
@@ -177,6 +190,7 @@ def classify(folder: pathlib.Path, export: pathlib.Path) -> None:
     learning_rate=1e-3,
     num_train_epochs=5,
   )
+
   shutil.rmtree(export, ignore_errors=True)  # From an earlier demo.
   run("export_saved_model.py", model=folder / "classifier", export_dir=export)
 
@@ -188,6 +202,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
   always guessing it, and the loss of predicting words by their frequencies
   there.
   """
+  # All records are counted: 2^62 is more than any file has.
   spec = records.pretraining_spec(**LENGTHS)
   config = checkpoints.read_config(str(folder / "bert_config.json"))
   limits = records.pretraining_limits(LENGTHS["max_seq_length"], config)
@@ -196,6 +211,7 @@ def frequency_baseline(folder) -> tuple[str, float, float]:
     loss_watch.sample([str(folder / name)], parse, most=2**62)
     for name in ("train.tfrecord", "eval.tfrecord")
   )
+
   [(best, _)] = train.words.most_common(1)
   guesses = loss_watch.guess(train, evaluation, config.vocab_size)
   tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
@@ -241,13 +257,22 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:  # Such as a file of that name.
     parser.error(f"--output_dir={folder}: {error.strerror}")
-  train, vocab = folder / "train.txt", folder / "vocab.txt"
+
+  # From the manual to records. The corpus is small: 20 copies of it, each with
+  # masks of its own.
+  train = folder / "train.txt"
   write_corpus(train, folder / "eval.txt")
-  flags = {"input_file": train, "output_file": vocab, "vocab_size": VOCAB_SIZE}
-  run("create_vocab.py", **flags)
+  run(
+    "create_vocab.py",
+    input_file=train,
+    output_file=folder / "vocab.txt",
+    vocab_size=VOCAB_SIZE,
+  )
   make_records(folder, "train", dupe_factor=20)
   make_records(folder, "eval", dupe_factor=1)
   write_config(folder, options.bert_config_file)
+
+  # The model before and after pre-training, on the same records.
   untrained = folder / "untrained"
   before = pretrain(folder, untrained, score_random_weights="true")
   after = pretrain(
@@ -259,8 +284,11 @@ def main() -> None:
     num_train_steps=options.num_train_steps,
     num_warmup_steps=options.num_train_steps // 10,
   )
+
   export = folder / "manual_parts"  # Which is also the title of the page.
   classify(folder, export)
+
+  # All that people want to see comes last, below what the programs print.
   print_table(before, after, frequency_baseline(folder))
   for name in ("pretrained", "classifier"):
     report = (folder / name / "report.html").resolve()

@@ -33,12 +33,18 @@ class RestEngine:
 
   def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Computes the outputs of a batch; see `exported_model.Engine`."""
+    # The signature "ids" takes tokens, not texts: words are split here, and the
+    # server needs no tokenizer.
     lists = {name: values.tolist() for name, values in inputs.items()}
     body = json.dumps({"signature_name": "ids", "inputs": lists}).encode()
     with urllib.request.urlopen(self._url, body) as response:
       outputs = json.load(response)["outputs"]
+
+    # A single output comes without its name.
     if not isinstance(outputs, dict):
       outputs = dict.fromkeys(ONLY_OUTPUTS, outputs)
+
+    # JSON has no types: numbers with a point are float32 in the model.
     arrays = {name: np.array(values) for name, values in outputs.items()}
     for name, array in arrays.items():
       if array.dtype == np.float64:
@@ -52,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--url", help="of the model in TensorFlow Serving")
   parser.add_argument("request", nargs="+", help="JSON: the texts by name")
   flags = parser.parse_args(arguments)
+
+  # "" lets `ExportedModel` choose an engine that computes here.
   engine = RestEngine(flags.url) if flags.url else ""
   model = exported_model.ExportedModel(flags.export_dir, engine=engine)
   requests = model.maker.encode_all([json.loads(r) for r in flags.request])

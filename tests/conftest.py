@@ -20,6 +20,8 @@ absl.app.faulthandler = None
 
 
 def pytest_configure(config):
+  # TensorFlow allows this only before it is used. Programs have one device all
+  # the same, but with --distribution=mirrored (see `two_devices` below).
   hands_on = getattr(config.option, "numprocesses", None)
   if not hands_on or hasattr(config, "workerinput"):
     import tensorflow as tf
@@ -45,7 +47,11 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="module")
 def same_random_numbers():
-  """Tests of a file draw the same whichever ran before in their process."""
+  """Tests of a file draw the same whichever ran before in their process.
+
+  The seed is set once a module: a test that runs alone (-k) may draw other
+  weights than in a run of the whole file.
+  """
   import keras
 
   keras.utils.set_random_seed(1)
@@ -53,7 +59,11 @@ def same_random_numbers():
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-  """Gives a function that writes a file into the current folder."""
+  """Gives a function that writes a file into the current folder.
+
+  The current folder becomes `tmp_path`, so that tests and messages have short
+  names such as "t.csv".
+  """
   monkeypatch.chdir(tmp_path)
 
   def write_file(name, content):

@@ -79,6 +79,9 @@ class BiLstm(keras.layers.Layer):
   def call(self, x, input_mask):
     x = tf.transpose(x, [1, 0, 2])  # [S, B, I]
     mask = tf.transpose(input_mask)[:, :, None]
+
+    # Reversed, a row begins with its padding. The mask keeps the state at 0
+    # there, so that the last token is read first in short rows, too.
     turned = self.backward_lstm(tf.reverse(x, [0]), tf.reverse(mask, [0]))
     both = [self.forward_lstm(x, mask), tf.reverse(turned, [0])]
     return tf.transpose(tf.concat(both, -1), [1, 0, 2])  # [B, S, 2 * units]
@@ -94,7 +97,8 @@ class Lstm(keras.layers.Layer):
 
   def __init__(self, input_size: int, units: int, **kwargs):
     super().__init__(**kwargs)
-    self.input_size, self.units = input_size, units
+    self.input_size = input_size
+    self.units = units
 
   def build(self, input_shape=None):
     def add(name, initializer, *shape):
@@ -111,9 +115,14 @@ class Lstm(keras.layers.Layer):
     weights = tf.convert_to_tensor(self.recurrent_weights)
 
     def step(state, inputs):
-      (hidden, memory), (gates, mask) = state, inputs
+      hidden, memory = state
+      gates, mask = inputs
+
+      # Products may be of bfloat16. The memory adds up over the whole sequence:
+      # it and the gates are float32.
       gates += tf.matmul(tf.cast(hidden, gates.dtype), weights)
       gates = tf.cast(gates, tf.float32)
+
       write, forget, candidate, output = tf.split(gates, 4, -1)
       # The 1 keeps the memory in early training (Jozefowicz et al., 2015).
       memory *= tf.sigmoid(forget + 1.0)

@@ -28,6 +28,8 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
   """Checks the flags of a causal language model, and its encoder."""
   metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
   paths = shared_flags.find_data_files(settings, (".txt",), predicts=False)
+
+  # An encoder that reads to the right has seen the token that it shall guess.
   if model_folder.read_config(settings).is_bidirectional:
     raise ValueError("causal_lm needs a config with causal_attention: true")
 
@@ -38,6 +40,9 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
       kind: feature_sets.find_set(_read_texts, kind, path, features, limit)
       for kind, path in paths.items()
     }
+
+    # --eval_share: a part of the training file is evaluated instead of trained.
+    # Equal lines stay together, so that none is in both parts.
     if settings.eval_share and "train" in sets:
       sets["train"], sets["eval"] = held_out.split(
         sets["train"],
@@ -45,6 +50,7 @@ def prepare(settings: shared_flags.DataSettings) -> shared_tasks.SharedTask:
         settings.seed,
         lambda text: ((), text.text),
       )
+
     return fine_tuning.Data(
       feature_settings=features,
       metric=metric,
@@ -78,6 +84,7 @@ def _read_texts(path: str) -> Iterator[Text]:
 
 def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of lines, or of their parts, or finds them."""
+  # `_make_rows` is a generator: the count is complete when it has been read.
   counts = {"lines": 0}
   rows = _make_rows(data, counts)
   features = data.open_or_make(folder, rows, counts)
@@ -89,11 +96,15 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
 
 
 def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  tokenizer, length = data.make_tokenizer(), data.settings.max_seq_length
+  tokenizer = data.make_tokenizer()
+  length = data.settings.max_seq_length
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, line in enumerate(data.select(data.read())):
     counts["lines"] += 1
     ids = tokenizer.encode(line.text)
+
+    # A long line becomes several rows. Nothing is cut off: every token counts
+    # in the perplexity. Two places of a row are for [CLS] and [SEP].
     for start in range(0, len(ids), length - 2):
       row = [cls_id, *ids[start : start + length - 2], sep_id]
       serialized = record_writer.encode_inputs([row], [[]], length)
@@ -110,6 +121,9 @@ def create_model(config, data, dtype) -> heads.PretrainingModel:
 def forward(model, features, seed) -> tf.Tensor:
   """Guesses each token from those before it: logits, float32 [B, S - 1, V]."""
   ids, mask, segments = (features[name] for name in records.INPUT_NAMES)
+
+  # The head of the masked LM, at all positions but the last: the output at
+  # position i is the guess of token i + 1. [B, S - 1].
   before = tf.zeros_like(ids[:, 1:]) + tf.range(tf.shape(ids)[1] - 1)
   return model(ids, mask, segments, before, seed).masked_lm_logits
 
@@ -121,13 +135,15 @@ def predict(logits, features) -> dict[str, tf.Tensor]:
   tokens of a row after [CLS].
   """
   following = features["input_ids"][:, 1:]
-  weights = tf.cast(features["input_mask"][:, 1:], tf.float32)
   losses = heads.token_losses(following, logits)
   correct = tf.cast(tf.argmax(logits, -1, tf.int32) == following, tf.float32)
+
+  # [SEP] counts as a token to guess, padding does not.
+  is_token = tf.cast(features["input_mask"][:, 1:], tf.float32)
   return {
-    "losses": tf.reduce_sum(losses * weights, -1),
-    "correct": tf.reduce_sum(correct * weights, -1),
-    "tokens": tf.reduce_sum(weights, -1),
+    "losses": tf.reduce_sum(losses * is_token, -1),
+    "correct": tf.reduce_sum(correct * is_token, -1),
+    "tokens": tf.reduce_sum(is_token, -1),
   }
 
 
@@ -144,14 +160,18 @@ def loss(logits, features):
 def score(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
   """Makes scores of the results of `predict`.
 
+  The loss is the mean over all tokens, in nats; perplexity is exp(loss).
+
   >>> rows = {"losses": [2.0, 1.0], "correct": [1, 1], "tokens": [1, 2]}
   >>> score(rows)["loss"]
   1.0
   """
+  # In float32, a sum over millions of tokens would lose digits.
   sums = {k: float(np.sum(v, dtype=np.float64)) for k, v in rows.items()}
   mean = sums["losses"] / sums["tokens"]
   return {
     "accuracy": sums["correct"] / sums["tokens"],
     "loss": mean,
+    # From 710 on, exp(mean) is too large for a float, and `exp` raises.
     "perplexity": math.exp(min(mean, 700.0)),
   }

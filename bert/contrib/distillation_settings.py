@@ -39,6 +39,8 @@ class DistillationSettings(pretraining.PretrainingSettings):
 
   def check(self) -> None:
     """Refuses masks and scores of words that are not guessed, too."""
+    # With the teacher alone, the model sees whole texts: nothing is masked, and
+    # there is no loss of masked words to report.
     if self.teacher_only and self.dynamic_masking:
       raise ValueError(
         "--teacher_only=true masks no words: no --dynamic_masking"

@@ -41,6 +41,8 @@ class FeatureTaggerModel(heads.HeadModel):
     dropout_rate: float = 0.1,
   ):
     super().__init__(dtype="float32", name="feature_tagger")
+
+    # For `get_config`: Keras makes the model again from these.
     self._settings = {
       "num_labels": num_labels,
       "feature_layers": list(feature_layers),
@@ -48,12 +50,19 @@ class FeatureTaggerModel(heads.HeadModel):
       "dropout_rate": dropout_rate,
     }
     self.dropout_rate = dropout_rate
+
+    # Frozen: the optimizer gets no variable of BERT.
     self.bert = encoder_table.make_encoder(config, dtype)
     self.bert.trainable = False
     self.layers_used = _read_layers(feature_layers, config.num_hidden_layers)
-    is_mixed, count = "mix" in feature_layers, len(self.layers_used)
+
+    # A sum of layers is as wide as one of them, a concatenation as all.
+    count = len(self.layers_used)
+    is_mixed = "mix" in feature_layers
     self.mix = ScalarMix(count) if is_mixed else None
     size = config.hidden_size * (1 if is_mixed else count)
+
+    # The paper's tagger: two layers of BiLSTMs (section 5.3), then logits.
     self.lstms = []
     for index in range(2):
       lstm = bilstm.BiLstm(
@@ -75,6 +84,8 @@ class FeatureTaggerModel(heads.HeadModel):
   def call(self, input_ids, input_mask, segment_ids, seed=None, training=False):
     seed = modeling.choose_seed(seed, training)
     hidden = self.features(input_ids, input_mask, segment_ids)
+
+    # Each dropout draws by a number of its own, else all would drop the same.
     for index, lstm in enumerate(self.lstms):
       hidden = self._drop(hidden, seed, index)
       hidden = lstm(hidden, input_mask)  # [B, S, 2 * lstm_size]
@@ -83,8 +94,11 @@ class FeatureTaggerModel(heads.HeadModel):
 
   def features(self, input_ids, input_mask, segment_ids):
     """Returns the outputs of the frozen layers, float32 [B, S, H or more]."""
+    # Without dropout: BERT does not learn here, its outputs are only read.
     inputs = input_ids, input_mask, segment_ids
     output = self.bert(*inputs, return_hidden_states=True, training=False)
+
+    # Without a gradient, TensorFlow computes no backward pass of BERT.
     used = [output.hidden_states[layer] for layer in self.layers_used]
     used = [tf.cast(tf.stop_gradient(state), tf.float32) for state in used]
     return tf.concat(used, -1) if self.mix is None else self.mix(used)
@@ -112,6 +126,7 @@ class ScalarMix(keras.layers.Layer):
     self.scale = self.add_weight(name="scale", shape=[], initializer="ones")
 
   def call(self, tensors):
+    # Zeros at first, so that all layers have the same share: softmax(0).
     shares = tf.unstack(tf.nn.softmax(self.mix_weights.value))
     terms = [w * x for w, x in zip(shares, tensors, strict=True)]
     return self.scale.value * tf.add_n(terms)
@@ -119,14 +134,18 @@ class ScalarMix(keras.layers.Layer):
 
 def _read_layers(names: Sequence[str | int], num_layers: int) -> list[int]:
   """Returns the layers that `feature_layers` names; a ValueError if none."""
+  # The embeddings are layer 0: there is one output more than layers.
   if list(names) == ["mix"]:
     return list(range(num_layers + 1))
-  known = range(-num_layers - 1, num_layers + 1)
+
+  # Compared as strings: `int` would also read "1_0" and " 2".
   numbers = list(map(str, names))
-  numbers = numbers[1:] if numbers[:1] == ["mix"] else numbers
-  if not numbers or not set(numbers) <= set(map(str, known)):
+  if numbers[:1] == ["mix"]:
+    numbers = numbers[1:]
+  allowed = range(-num_layers - 1, num_layers + 1)
+  if not numbers or not set(numbers) <= set(map(str, allowed)):
     raise ValueError(
       f"--feature_layers={','.join(map(str, names))}: expected mix, or numbers "
-      f"from {known[0]} to {known[-1]}, such as -2,-1 or mix,-2,-1"
+      f"from {allowed[0]} to {allowed[-1]}, such as -2,-1 or mix,-2,-1"
     )
   return list(map(int, numbers))

@@ -35,22 +35,29 @@ def open_model(folder: str) -> models.ModelFolder:
   rows are drawn with a deviation of 0.02, always the same; segments are zeros.
   """
   shapes, config = _read_shapes(folder)
-  known = models.variables(config)
-  encoder = [
-    name
-    for layer in range(config.num_hidden_layers)
-    for name in known
-    if name.startswith(f"bert/encoder/layer_{layer}/")
-  ]
 
+  # Google's names, layer by layer: within a layer, they have the same order as
+  # OpenAI's parameters.
+  expected = models.variables(config)
+  encoder = []
+  for layer in range(config.num_hidden_layers):
+    prefix = f"bert/encoder/layer_{layer}/"
+    encoder += [name for name in expected if name.startswith(prefix)]
+
+  # All parameters are cut out of one array: they are read together, once.
   @functools.cache
   def read_all():
     positions, words, *parts = _read_values(folder, shapes)
+
+    # [PAD], [CLS], [SEP] and [MASK]: rows that GPT-1 lacks. The fixed seed
+    # makes every conversion of a folder the same.
     shape = [len(gpt_vocabulary.ADDED), config.hidden_size]
     random = np.random.default_rng(1)
     added = random.normal(0.0, config.initializer_range, shape)
     values = [positions, np.concatenate([words, added.astype(np.float32)])]
-    values += [np.zeros(known[name], np.float32) for name in _EMBEDDINGS[2:]]
+    values += [np.zeros(expected[name], np.float32) for name in _EMBEDDINGS[2:]]
+
+    # OpenAI's kernel is query, key and value in one, [1, H, 3 * H].
     for start in range(0, len(parts), _LAYER_PARTS):
       kernel, bias, *others = parts[start : start + _LAYER_PARTS]
       pairs = zip(np.split(kernel, 3, -1), np.split(bias, 3), strict=True)
@@ -58,7 +65,9 @@ def open_model(folder: str) -> models.ModelFolder:
     return dict(zip((*_EMBEDDINGS, *encoder), values, strict=True))
 
   variables = {
-    name: models.StoredVariable(lambda name=name: read_all()[name], known[name])
+    name: models.StoredVariable(
+      lambda name=name: read_all()[name], expected[name]
+    )
     for name in (*_EMBEDDINGS, *encoder)
   }
   return models.ModelFolder(
@@ -79,11 +88,18 @@ def _read_shapes(folder):
     (positions, hidden), (vocab, _) = shapes[:2]
     wide = shapes[8][-1]
     layers = (len(shapes) - 2) // _LAYER_PARTS
-    vector, layer = [hidden], [[1, hidden, 3 * hidden], [3 * hidden]]
+
+    # Attention: query, key and value; the output; LayerNorm's gamma and beta.
+    vector = [hidden]
+    layer = [[1, hidden, 3 * hidden], [3 * hidden]]
     layer += [[1, hidden, hidden], vector, vector, vector]
+
+    # Feed-forward: kernels are those of convolutions of width 1; LayerNorm.
     layer += [[1, hidden, wide], [wide], [1, wide, hidden]] + 3 * [vector]
     if shapes != [[positions, hidden], [vocab, hidden]] + layers * layer:
       raise ValueError
+
+    # GPT-1 normalises no embeddings. Its epsilon is 1e-5, BERT's 1e-12.
     config = variant.VariantConfig(
       vocab_size=vocab + len(gpt_vocabulary.ADDED),
       hidden_size=hidden,
@@ -103,7 +119,11 @@ def _read_shapes(folder):
 
 def _read_values(folder, shapes) -> list[np.ndarray]:
   """Reads all parameters, float32, in the order of their shapes."""
-  parts, count, sizes = [], 0, list(map(math.prod, shapes))
+  # The cuts between the files fall anywhere, also within a parameter. Nothing
+  # says how many files there are: they are read until all numbers are there.
+  sizes = list(map(math.prod, shapes))
+  parts = []
+  count = 0
   while count < sum(sizes):
     path = os.path.join(folder, f"params_{len(parts)}.npy")
     try:
@@ -115,10 +135,13 @@ def _read_values(folder, shapes) -> list[np.ndarray]:
       raise ValueError(f"{path}: {part.dtype}, expected float32 numbers")
     parts.append(part.ravel())
     count += part.size
+
+  # The last file may hold too many.
   if count != sum(sizes):
     raise ValueError(
       f"{folder}: {count:,} numbers in {len(parts)} files; {SHAPES} lists "
       f"{sum(sizes):,}"
     )
+
   split = np.split(np.concatenate(parts), np.cumsum(sizes)[:-1])
   return [x.reshape(shape) for x, shape in zip(split, shapes, strict=True)]

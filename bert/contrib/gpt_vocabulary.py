@@ -38,9 +38,21 @@ class BpeSplitter:
   """Splits words; has the method of `tokenization.WordpieceTokenizer`."""
 
   def __init__(self, vocab: dict[str, int], path: str):
+    """Reads the merges.
+
+    Args:
+      vocab: from `load_vocab`.
+      path: of `vocab_40000.bpe`.
+
+    Raises:
+      ValueError: a line does not hold two pieces.
+    """
     self._vocab = vocab
+
+    # A first line with a version is no pair; blank lines count for nothing.
     pairs = [line.split() for line in files.read_lines(path)]
-    pairs = pairs[1:] if pairs and pairs[0][:1] == ["#version:"] else pairs
+    if pairs and pairs[0][:1] == ["#version:"]:
+      del pairs[0]
     ranks = {tuple(p): rank for rank, p in enumerate(filter(None, pairs))}
     if not ranks or not all(len(pair) == 2 for pair in ranks):
       raise ValueError(f"{path}: expected two pieces a line")
@@ -53,8 +65,16 @@ class BpeSplitter:
   def pieces(self, word: str) -> list[str]:
     """Returns the pieces of a word, the last with </w>, known or not."""
     pieces = [*word[:-1], word[-1:] + _END]
+
+    # The pieces are a linked list: `before` and `after` hold the numbers of the
+    # neighbours. A piece that was merged into the one on its left becomes "".
     end = len(pieces)
-    before, after = list(range(-1, end)), list(range(1, end + 1))
+    before = list(range(-1, end))
+    after = list(range(1, end + 1))
+
+    # The pairs that may be merged, the lowest rank first. With a heap, a word
+    # of n characters takes n log n steps; a search for the best pair before
+    # each merge would take n * n.
     heap: list[tuple[int, int, tuple[str, str]]] = []
 
     def push(i):
@@ -66,15 +86,20 @@ class BpeSplitter:
     for i in range(end):
       push(i)
     while heap:
-      rank, merged = heap[0][0], []
       # Every occurrence of the best pair, from the left.
+      rank = heap[0][0]
+      merged = []
       while heap and heap[0][0] == rank:
         _, i, pair = heapq.heappop(heap)
         j = after[i]
+
+        # A merge nearby may have changed one of the two since they were pushed.
         if j < end and (pieces[i], pieces[j]) == pair:
           pieces[i], pieces[j] = "".join(pair), ""
           after[i], before[after[j]] = after[j], i
           merged.append(i)
+
+      # The merged pieces form new pairs with their neighbours.
       for i in merged:
         push(before[i])
         push(i)
@@ -103,8 +128,12 @@ class Tokenizer(tokenization.FullTokenizer):
 
   def tokenize_with_offsets(self, text):
     """Splits text into tokens and returns their places in it."""
-    tokens, sources = [], iter(self.basic_tokenizer.sources(text))
+    # One entry for each character of the words: its start and end in the text,
+    # which has other lengths where letters were lower-cased or lost an accent.
+    sources = iter(self.basic_tokenizer.sources(text))
+    tokens = []
     for word in self.basic_tokenizer.tokenize(text):
+      # A token may be [UNK]: only its piece says how many characters it has.
       is_whole = word in self.never_split
       pieces = [word] if is_whole else self.wordpiece_tokenizer.pieces(word)
       for token, piece in zip(self.split_word(word), pieces, strict=True):

@@ -58,16 +58,20 @@ def import_library() -> Any:
 
 def open_model(folder: str) -> models.ModelFolder:
   """Opens a folder; its weights are loaded when the first is read."""
+  # A missing library is said before any file is read.
   import_library()
   path = os.path.join(folder, CONFIG)
   config = _read_config(path, files.read_json(path))
   dtype = _check_sizes(folder, config)
   labels, unread = _read_task(folder)
+
+  # KerasHub only loads whole models: the first variable loads all of them.
   load = functools.cache(lambda: _load(folder, config, dtype, labels))
   variables = {
     name: models.StoredVariable(lambda name=name: load()[name], shape)
     for name, shape in _shapes(config, labels).items()
   }
+
   assets = os.path.join(folder, "assets", "tokenizer")
   vocab_file = os.path.join(assets, "vocabulary.txt")
   return models.ModelFolder(
@@ -94,6 +98,8 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
     raise ValueError(
       f"{path}: class_name is {name!r:.80}; expected KerasHub's BertBackbone"
     )
+
+  # KerasHub has one rate of dropout for both places.
   dropout = fields.get("dropout", 0.1)
   try:
     return modeling.BertConfig(
@@ -102,6 +108,7 @@ def _read_config(path: str, contents: dict[str, Any]) -> modeling.BertConfig:
       attention_probs_dropout_prob=dropout,
     )
   except ValueError as error:
+    # The message shall use the names that stand in the file.
     names = {**_FIELDS, "dropout": "hidden_dropout_prob"}
     theirs = ((rf"\b{ours}\b", name) for name, ours in names.items())
     message = models.rename(str(error), theirs)
@@ -115,10 +122,12 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
   """
   import h5py
 
-  sizes, dtypes = [], []
+  sizes = []
+  dtypes = []
 
   def add_size(_, item):
-    # Integers are the states of random numbers; bfloat16 is V.
+    # Integers are the states of random numbers. h5py shows
+    # bfloat16 as bytes without a type, NumPy's kind V.
     if isinstance(item, h5py.Dataset) and item.dtype.kind in "fV":
       sizes.append(item.size)
       dtypes.append("bfloat16" if item.dtype.kind == "V" else item.dtype.name)
@@ -126,6 +135,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
   for path in models.find_shards(folder, WEIGHTS, INDEX, ".weights.h5"):
     with _naming_damage(path), h5py.File(remote.local_copy(path)) as file:
       file["layers"].visititems(add_size)
+
   models.check_layers(folder, config, len(sizes))
   expected = sum(map(math.prod, _shapes(config, 0).values()))
   if sum(sizes) != expected:
@@ -133,6 +143,7 @@ def _check_sizes(folder: str, config: modeling.BertConfig) -> str:
       f"{folder}: {CONFIG} is of {expected:,} numbers, the weights are "
       f"{sum(sizes):,}"
     )
+
   return dtypes[0]
 
 
@@ -140,11 +151,15 @@ def _read_task(folder: str) -> tuple[int, list[str]]:
   """Returns the labels of a BertTextClassifier, or 0, and files left out."""
   if not files.exists(os.path.join(folder, _TASK_WEIGHTS)):
     return 0, []
+
+  # Any other task has a head that this program does not know: its encoder is
+  # read, and the file of its head is named as left out.
   task = files.read_json_if_any(os.path.join(folder, "task.json"))
   fields = task.get("config")
   labels = fields.get("num_classes") if isinstance(fields, dict) else None
-  is_known = task.get("class_name") == "BertTextClassifier"
-  if not is_known or type(labels) is not int or not 0 < labels < 1 << 20:
+  is_classifier = task.get("class_name") == "BertTextClassifier"
+  is_count = type(labels) is int and 0 < labels < 1 << 20
+  if not (is_classifier and is_count):
     return 0, [_TASK_WEIGHTS]
   return labels, []
 
@@ -164,6 +179,7 @@ def _make(config, dtype, labels) -> tuple[Any, dict[str, Any]]:
   if labels:
     settings |= {"activation": "linear", "name": "bert_text_classifier"}
     model = theirs.BertTextClassifier(model, labels, **settings)
+
   paths = {variable.path: variable for variable in model.variables}
   names = _shapes(config, labels)
   return model, {name: paths[models.rename(name, _NAMES)] for name in names}
@@ -172,10 +188,15 @@ def _make(config, dtype, labels) -> tuple[Any, dict[str, Any]]:
 def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
   """Loads the weights; whatever goes wrong is a fault of the file."""
   model, variables = _make(config, dtype, labels)
-  path, shards = os.path.join(folder, WEIGHTS), ()
+
+  # Large models are cut into several files, which the index lists.
+  path = os.path.join(folder, WEIGHTS)
+  shards = ()
   if not files.exists(path):
     path = os.path.join(folder, INDEX)
     shards = models.find_shards(folder, WEIGHTS, INDEX, ".weights.h5")
+
+  # A classifier's head stands in a second file.
   with _naming_damage(path), warnings.catch_warnings():
     warnings.simplefilter("ignore")
     backbone = model.backbone if labels else model
@@ -184,6 +205,8 @@ def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
     path = os.path.join(folder, _TASK_WEIGHTS)
     with _naming_damage(path):
       model.load_task_weights(remote.local_copy(path))
+
+  # Keras multiplies by the kernel, Google's head by its transpose.
   values = {name: np.asarray(variable) for name, variable in variables.items()}
   if labels:
     values["output_weights"] = values["output_weights"].T
@@ -193,8 +216,18 @@ def _load(folder, config, dtype, labels) -> dict[str, np.ndarray]:
 def write(
   folder: str, source: models.Model, values: Mapping[str, np.ndarray]
 ) -> None:
-  """Writes values of a model: those of its encoder, or of its classifier."""
-  config, lower = source.config, source.do_lower_case
+  """Writes a model: the encoder alone, or a classifier.
+
+  Args:
+    folder: to write, local or remote.
+    source: the model's config, casing and vocabulary.
+    values: of the variables, by Google's names. `output_bias` among them makes
+      it a classifier.
+
+  Raises:
+    ValueError: KerasHub's models cannot compute the same.
+  """
+  config = source.config
   rates = config.hidden_dropout_prob, config.attention_probs_dropout_prob
   if config.hidden_act != "gelu" or len(set(rates)) > 1:
     raise ValueError(
@@ -202,19 +235,25 @@ def write(
       f"of dropout; this config has {config.hidden_act!r} and {rates}: pass "
       "another format"
     )
-  theirs = import_library().models
+
+  # Kernels of attention are [H, H] at Google, [H, N, D] in KerasHub.
   dtype = values["bert/embeddings/word_embeddings"].dtype.name
   labels = len(values.get("output_bias", ()))
   model, variables = _make(config, dtype, labels)
   for name, variable in variables.items():
     value = values[name].T if name == "output_weights" else values[name]
     variable.assign(value.reshape(variable.shape))
+
+  # In the original, lower-casing includes accents.
+  theirs = import_library().models
+  lower = source.do_lower_case
   tokenizer = theirs.BertTokenizer(
     source.vocabulary, lowercase=lower, strip_accents=lower
   )
   preprocessor = theirs.BertTextClassifierPreprocessor(
     tokenizer, sequence_length=config.max_position_embeddings
   )
+
   with remote.written_locally(folder) as local:
     if labels:
       model.preprocessor = preprocessor

@@ -37,7 +37,7 @@ class Records(NamedTuple):
   """Pre-training records, in the place of a `feature_sets.FeatureSet`."""
 
   key: str
-  found: pretraining_data.PretrainingData
+  files: pretraining_data.PretrainingData
   rows_per_epoch: int = 0
   parts: Mapping[str, Any] = {}  # The key is of the records alone.
 
@@ -53,21 +53,26 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
 
   def open_data():
     config = model_folder.read_config(settings)
-    found = pretraining_records.open_files(settings, config)
-    count = records.count_records(found.train_files)
+    opened = pretraining_records.open_files(settings, config)
+    count = records.count_records(opened.train_files)
+
+    # There are no features to make: the records hold them, and
+    # evaluation reads them as in `run_pretraining.py`.
     return fine_tuning.Data(
       feature_settings=None,
       metric=metric,
       model_settings={"problem": "masked_lm"},
       has_export=False,
-      train=Records(found.source.identity, found, count),
-      dev=[Records(found.eval_identity, found)],
+      train=Records(opened.source.identity, opened, count),
+      dev=[Records(opened.eval_identity, opened)],
     )
 
   def evaluate(run):
-    found = run.data.train.found
     _, scores = pretraining_data.evaluate(
-      run.predictor, found, settings.eval_batch_size, settings.max_eval_steps
+      run.predictor,
+      run.data.train.files,
+      settings.eval_batch_size,
+      settings.max_eval_steps,
     )
     return scores
 
@@ -82,5 +87,5 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     make_loss=lambda run: run_pretraining.loss,
     evaluate=evaluate,
     write_evaluation=functools.partial(shared_tasks.write_scores, evaluate),
-    source=lambda run: run.data.train.found.source,
+    source=lambda run: run.data.train.files.source,
   )

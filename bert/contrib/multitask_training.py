@@ -25,18 +25,23 @@ Runs = Mapping[str, fine_tuning.Run]  # By the tasks' names.
 
 def share_encoder(runs: Runs) -> None:
   """Makes all models use the encoder of the first, variable by variable."""
-  first, *others = [run.model.bert.variables for run in runs.values()]
-  for variables in others:
-    for mine, shared in zip(variables, first, strict=True):
+  # The models are made one by one, as their programs make them. Afterwards,
+  # the variables of Keras in all of them wrap the same variables of TensorFlow.
+  encoders = [run.model.bert.variables for run in runs.values()]
+  for variables in encoders[1:]:
+    for mine, shared in zip(variables, encoders[0], strict=True):
       mine._value = shared.value
 
 
 def evaluate(tasks: Tasks, runs: Runs) -> dict[str, float]:
   """Scores all tasks, by <task>/<score>; in their mean, 80 % counts as 0.8."""
-  scores, chosen = {}, []
+  scores = {}
+  chosen = []
   for name, run in runs.items():
     own = tasks[name].evaluate(run)
     scores |= {f"{name}/{key}": value for key, value in own.items()}
+
+    # SQuAD's scores are percentages: they would outweigh all other tasks'.
     chosen.append(own[run.data.metric] / tasks[name].max_score)
   return {**scores, task_files.MEAN: float(np.mean(chosen))}
 
@@ -46,6 +51,8 @@ def choose_metric(best_metric: str | None, runs: Runs) -> str:
   chosen = (best_metric or task_files.MEAN).partition("/")[0]
   if chosen != task_files.MEAN:
     return f"{chosen}/{runs[chosen].data.metric}"
+
+  # A mean of losses and accuracies has no direction that is better.
   for name, run in runs.items():
     if score_kinds.find(run.data.metric).is_better_if_lower:
       raise ValueError(
@@ -65,6 +72,8 @@ def _describe_training(settings, entries, runs, num_train_steps):
     "num_train_steps": num_train_steps,
     "tasks": ", ".join(runs),
   }
+
+  # What each program records of its training, and what the file says of it.
   for entry in entries:
     mine = {**(runs[entry.name].record.training or {}), **entry._asdict()}
     del mine["place"]
@@ -81,13 +90,20 @@ def train(
 ) -> None:
   """Trains or resumes; saves the model of each task in the task's folder."""
   share_encoder(runs)
+
+  # In one epoch the tasks together make as many updates as they have batches.
   counts = [run.data.train.rows_per_epoch for run in runs.values()]
   sizes = [run.settings.train_batch_size for run in runs.values()]
   epoch = sum(n / size for n, size in zip(counts, sizes, strict=True))
+
+  # `make_plan` multiplies by the epoch and truncates: the half keeps rounding
+  # from losing a step.
   if settings.num_train_steps:
     epochs = (settings.num_train_steps + 0.5) / epoch
     settings = dataclasses.replace(settings, num_train_epochs=epochs)
   plan = fine_tuning.make_plan(settings, epoch)
+
+  # Which task makes which update is fixed before the first one.
   schedule = task_sampling.sample_tasks(
     [entry.weight for entry in entries],
     [entry.rate for entry in entries],
@@ -97,12 +113,15 @@ def train(
   )
   for name, share, count in zip(runs, schedule.shares, counts, strict=True):
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
+
+  # A training in this folder is resumed if it is the same one.
   metric = choose_metric(settings.best_metric, runs)
   training = _describe_training(settings, entries, runs, plan.num_train_steps)
   output_folder.check_evaluations(settings)
   is_chief = strategy.extended.should_checkpoint
   flags = settings.flags_by_name()
   same_run.resume_training(settings.output_dir, training, is_chief, flags)
+
   step, score = training_run.train(
     settings,
     strategy,
@@ -112,8 +131,12 @@ def train(
     metric,
     schedule.draws,
   )
+
+  # Each task's folder becomes one that its own program could have written:
+  # prediction and export read it.
   for run in runs.values():
-    run.step, run.score = step, score
+    run.step = step
+    run.score = score
     if run.is_chief:
       variables = checkpoints.model_variables(run.model)
       checkpoints.save(run.folder, step, variables, keep=1)
@@ -123,7 +146,10 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
   """Makes the inputs and optimizers, which share the encoder's moments."""
   made: dict[str, training_plan.TrainingTask] = {}
   for i, (name, run) in enumerate(runs.items()):
-    task, size = tasks[name], run.settings.train_batch_size
+    task = tasks[name]
+    size = run.settings.train_batch_size
+
+    # The plan of all, with the batches of this one and the steps that it makes.
     own = run.make_task(
       task.make_loss(run),
       dataclasses.replace(
@@ -135,9 +161,12 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
       steps_per_epoch,
       task.source(run) if task.source else None,
     )
+
+    # The encoder's variables are the same: so must be their moments.
     for other in made.values():
       own.optimizer.share_moments(other.optimizer)
     made[name] = own._replace(weights=schedule.weights[:, i])
+
   _count_updates([task.optimizer for task in made.values()], schedule.draws)
   return made
 
@@ -152,11 +181,14 @@ def _count_updates(optimizers, draws) -> None:
   for number, optimizer in enumerate(optimizers):
     for variable in optimizer.variables:
       owners[id(variable)] = (*owners.get(id(variable), ()), number)
+
+  # The sum includes the step itself, which is not before it.
   counts = {}
   for tasks in set(owners.values()):
     is_updated = np.isin(draws, tasks)
     if not is_updated.all():
       counts[tasks] = np.cumsum(is_updated) - is_updated
+
   for optimizer in optimizers:
     optimizer.updates_before = [
       counts.get(owners[id(variable)]) for variable in optimizer.variables
@@ -166,10 +198,17 @@ def _count_updates(optimizers, draws) -> None:
 def write_report(
   settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
 ) -> None:
-  """Writes the report of several tasks; scores are in words."""
-  # With evaluations in training there is one best score, of all tasks.
-  best, *others = set(scores.values())
-  best = "" if others else best
+  """Writes the report of several tasks.
+
+  Args:
+    settings: of the run; the report goes to its output folder.
+    start: when the program began, from `time.monotonic`.
+    scores: a sentence with the best score, by the tasks' names.
+  """
+  # With evaluations in training there is one best score, of all tasks. It
+  # stands at the top then, not in every row.
+  distinct = set(scores.values())
+  best = distinct.pop() if len(distinct) == 1 else ""
   rows = [
     (plots.Link(name, f"tasks/{name}/report.html"), score.removeprefix(best))
     for name, score in scores.items()

@@ -87,10 +87,14 @@ def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   keys, unread = _match_keys(weights)
   unread += _name_head(keys, weights.shapes)
   config = _infer_config(weights, keys)
-  variables, expected = {}, models.variables(config)
+
+  # Model Garden keeps the heads' axis apart, [H, N, D], where Google has one
+  # axis of both. Any other shape stays as it is.
+  variables = {}
+  expected = models.variables(config)
   for name, key in keys.items():
-    load, shape = functools.partial(weights.read, key), weights.shapes[key]
-    stored = models.StoredVariable(load, shape)
+    shape = weights.shapes[key]
+    stored = models.StoredVariable(functools.partial(weights.read, key), shape)
     if name == "cls/seq_relationship/output_weights":
       stored = stored.transposed()
     elif expected.get(name) in _without_heads(shape):
@@ -103,10 +107,13 @@ def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   casing = bool(np.all(weights.read(lower[0]))) if len(lower) == 1 else None
   unread = [key.removesuffix(_SUFFIX) for key in unread if key not in lower]
 
-  folders, library = (os.path.dirname(prefix) or ".",), "Model Garden"
+  # A SavedModel has its weights in variables/, and the vocabulary in assets/.
+  folders = (os.path.dirname(prefix) or ".",)
+  library = "Model Garden"
   parent = os.path.dirname(os.path.dirname(prefix)) or "."
   if files.exists(os.path.join(parent, "saved_model.pb")):
-    folders, library = (os.path.join(parent, "assets"), parent), "a SavedModel"
+    folders = (os.path.join(parent, "assets"), parent)
+    library = "a SavedModel"
   return models.ModelFolder(
     models.make_weights(prefix, variables, unread),
     folders,
@@ -122,7 +129,8 @@ def _match_keys(
 ) -> tuple[dict[str, str], list[str]]:
   """Returns the keys by Google's names, and those that stay unread."""
   keys: dict[str, str] = {}
-  unread, unknown = [], []
+  unread = []
+  unknown = []  # In a layer of the encoder: weights that would be missed.
   for key, names in _list_names(weights):
     google = next(filter(None, map(_match, names)), None)
     if fitting.is_foreign_state(key):
@@ -139,6 +147,7 @@ def _match_keys(
     else:
       unread.append(key)
   models.refuse_unknown(weights.source, unknown)
+
   # The pooler of the next sentence takes the place of the encoder's.
   for leaf in ("bias", "kernel"):
     if _NEXT_POOLER + leaf in keys:
@@ -206,15 +215,21 @@ def _name_layers(paths: Iterable[str]) -> dict[str, str]:
   Numbers are in the order of construction: `_FIRST_LAYERS`, the last only if
   there is a projection, the Transformer's layers, the pooler.
   """
+  # The numbers of the Transformer's layers, by the model that holds them.
   matches = list(filter(None, map(_NUMBERED.match, paths)))
   layers = collections.defaultdict(list)
   for match in matches:
     if match[3].startswith("/_attention_layer/"):
       layers[match[1]].append(int(match[2]))
+
+  # Four layers come before them, five with a projection. Any other number is
+  # of a model that is built in another way, which stays without names.
   names = {}
   for match in matches:
-    numbers, number = layers[match[1]], int(match[2])
-    first, last = min(numbers, default=0), max(numbers, default=0)
+    number = int(match[2])
+    numbers = layers[match[1]]
+    first = min(numbers, default=0)
+    last = max(numbers, default=0)
     if first not in (4, 5) or number > last + 1:
       continue
     if number < first:
@@ -237,11 +252,13 @@ def _match(name: str) -> str | None:
 def _name_head(keys, shapes) -> list[str]:
   """Names a masked-LM head without names; returns the keys left over."""
   names = [name for name in keys if name.startswith("anonymous/")]
-  names.sort(key=lambda name: (len(name), name))
+  names.sort(key=lambda name: (len(name), name))  # 2 comes before 10.
   rest = [keys.pop(name) for name in names]
   table = keys.get("bert/embeddings/word_embeddings")
   if not table or len(shapes[table]) != 2:
     return rest
+
+  # Shapes must be the head's, all of them: the order alone would be a guess.
   rows, size = shapes[table]
   expected = [(rows,), (size, size), (size,), (size,), (size,)]
   if [shapes[key] for key in rest] != expected or set(_HEAD) & set(keys):

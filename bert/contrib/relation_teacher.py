@@ -61,17 +61,26 @@ class Teacher(NamedTuple):
 
   def forward(self, model, features, seed) -> Outputs:
     """Calls the student and the teacher; a `prediction.Forward`."""
+    # The teacher gets no seed: without dropout it says the same of a text
+    # every time.
     inputs = [features[name] for name in records.INPUT_NAMES]
     ours = model.bert(*inputs, seed, return_hidden_states=True)
     theirs = self.encoder(*inputs, return_hidden_states=True)
-    guesses = vectors = None
+
+    guesses = None
     if self.guesses_words:
       guesses = model.guess(ours, features["masked_lm_positions"])
+
+    # Vectors can only be compared at one width: the student's are projected to
+    # the teacher's.
+    vectors = None
     if self.with_vectors:
       mask = features["input_mask"]
-      found = relations.pool(ours.sequence_output, mask)
-      wanted = relations.pool(theirs.sequence_output, mask)
-      vectors = wanted, tf.matmul(found, model.projection.value)
+      our_vectors = relations.pool(ours.sequence_output, mask)
+      their_vectors = relations.pool(theirs.sequence_output, mask)
+      projected = tf.matmul(our_vectors, model.projection.value)
+      vectors = their_vectors, projected
+
     return Outputs(
       guesses,
       relations.project_last(self.encoder, theirs.hidden_states),
@@ -86,6 +95,8 @@ class Teacher(NamedTuple):
       mask = features["input_mask"]
       count = tf.cast(tf.shape(mask)[0], tf.float32)
       losses = loss(outputs.guesses, features) if self.guesses_words else {}
+
+      # Sums, and the rows by which the step divides them: each row counts once.
       divergences = relations.relation_loss(
         outputs.theirs, outputs.ours, mask, self.num_heads
       )
@@ -103,6 +114,7 @@ class Teacher(NamedTuple):
     These are its weights and working values, and for the relations that are
     compared 48 bytes of each pair of tokens and head.
     """
+    # A forward pass alone: no gradients, no moments, no guesses of words.
     alone = size._replace(
       parameters=self.encoder.count_params(),
       trained=0,
@@ -110,6 +122,8 @@ class Teacher(NamedTuple):
       predictions=0,
       recompute=False,
     )
+
+    # The runtime is in the student's estimate already.
     config = self.encoder.config
     pairs = size.sequences * size.length**2 * config.num_attention_heads
     needed = memory.estimate(config, alone, replicas) - memory.RUNTIME

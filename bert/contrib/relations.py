@@ -39,8 +39,11 @@ def relate(x: tf.Tensor, input_mask: tf.Tensor, num_heads: int) -> tf.Tensor:
   These are logits of attention, those of padding as in `modeling`.
   """
   size = x.shape[-1] // num_heads
-  x = tf.reshape(x, [*tf.unstack(tf.shape(x)[:2]), num_heads, size])
-  x = tf.transpose(x, [0, 2, 1, 3])
+  batch, length = tf.unstack(tf.shape(x)[:2])
+  x = tf.reshape(x, [batch, length, num_heads, size])
+  x = tf.transpose(x, [0, 2, 1, 3])  # [B, R, S, size]
+
+  # As in attention: scaled, and without weight for the columns of padding.
   scores = tf.cast(tf.matmul(x, x, transpose_b=True), tf.float32)
   padding = 1.0 - tf.cast(input_mask, tf.float32)[:, None, None]
   return scores / math.sqrt(size) + modeling.MASKED_SCORE * padding
@@ -54,17 +57,29 @@ def relation_loss(
 ) -> tf.Tensor:
   """Sums Kullback-Leibler divergences of relations, in nats; float32 [B].
 
-  Queries, keys and values, the teacher's and the student's, are [B, S, its H];
-  each counts with its mean over heads and tokens. R divides both sizes.
+  Queries, keys and values count alike, each with its mean over heads and
+  tokens.
+
+  Args:
+    theirs: queries, keys and values of the teacher, each [B, S, its H].
+    ours: the same of the student, each [B, S, its H].
+    input_mask: int [B, S], 1 at tokens and 0 at padding.
+    num_heads: R, which divides both sizes.
   """
   mask = tf.cast(input_mask, tf.float32)[:, None]  # [B, 1, S]
   total = tf.zeros(tf.shape(mask)[0])
-  compare = tf.nn.softmax_cross_entropy_with_logits
+  cross_entropy = tf.nn.softmax_cross_entropy_with_logits
   for their_part, our_part in zip(theirs, ours, strict=True):
-    wanted = relate(their_part, input_mask, num_heads)
-    targets = tf.nn.softmax(wanted)
-    found = relate(our_part, input_mask, num_heads)
-    divergences = compare(targets, found) - compare(targets, wanted)
+    their_logits = relate(their_part, input_mask, num_heads)
+    our_logits = relate(our_part, input_mask, num_heads)
+
+    # Cross entropy minus the teacher's own entropy is the divergence: 0 where
+    # both agree. [B, R, S].
+    targets = tf.nn.softmax(their_logits)
+    divergences = cross_entropy(targets, our_logits)
+    divergences -= cross_entropy(targets, their_logits)
+
+    # The rows of padding must not count, only its columns were masked out.
     sums = tf.reduce_sum(divergences * mask, [1, 2])
     total += sums / tf.reduce_sum(mask, [1, 2]) / num_heads
   return total
@@ -84,8 +99,10 @@ def vector_loss(theirs: tf.Tensor, ours: tf.Tensor) -> tf.Tensor:
 def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
   """Returns queries, keys and values of the last layer, each [B, S, H].
 
-  `states` are all hidden states. TensorFlow merges equal products.
+  `states` are all hidden states. The model has computed the same products; in
+  a graph, TensorFlow merges equal ones.
   """
+  # The last layer's input is the state before the last.
   attention = bert.encoder.blocks[-1].attention.self_attention
   layers = attention.query, attention.key, attention.value
   return [layer(states[-2]) for layer in layers]

@@ -51,7 +51,8 @@ class FeatureTaggingSettings(run_tagging.TaggingSettings):
 def convert_older(folder: str) -> None:
   """Names the problem in the settings.json of an older version's training.
 
-  It was that of every tagger, and feature_based was what differed.
+  Older versions recorded the problem of every tagger, and a field
+  feature_based.
   """
   path = os.path.join(folder, "settings.json")
   recorded = files.read_json_if_any(path)

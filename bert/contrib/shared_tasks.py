@@ -125,6 +125,8 @@ def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   run_squad.check(settings, model_folder.read_config(settings))
   plan = run_squad.plan_threshold(settings)
   loss = functools.partial(run_squad.loss, settings=settings)
+
+  # No `write_evaluation`: SQuAD's scores are those of the written predictions.
   return SharedTask(
     settings=settings,
     open_data=functools.partial(run_squad.open_data, settings, plan),

@@ -101,21 +101,27 @@ _FIELDS = {
 
 def read(path: str) -> list[Entry]:
   """Reads a file of tasks; a ValueError says what is wrong with one."""
+  # The fields of `_FIELDS` are checked here. The rest are flags of the task's
+  # program, which `prepare` checks as the program itself does.
   entries: dict[str, Entry] = {}
   for number, fields in enumerate(files.read_json(path, list), 1):
     if not isinstance(fields, dict):
       raise ValueError(f"{path}: task {number}: expected a JSON object")
     place = f"{path}: task {fields.get('name', number)!r:.80}"
+
     own = {}
     for name, (default, is_right, rule) in _FIELDS.items():
       own[name] = fields.pop(name, default)
       if not is_right(own[name]):
         raise ValueError(f"{place}: {name} is {own[name]!r:.80}; {rule}")
+
+    # Names become folders, and the first part of the names of scores.
     if own["name"] in entries:
       raise ValueError(f"{place}: a second task has this name")
     if own["name"] == MEAN:
       raise ValueError(f"{place}: the mean of all scores is called that")
     entries[own["name"]] = Entry(place, **own, fields=fields)
+
   if not entries:
     raise ValueError(f"{path}: holds no task")
   return list(entries.values())
@@ -132,6 +138,9 @@ def prepare(
       f"--best_metric={settings.best_metric}: expected {MEAN}, or a task and "
       f"its score, such as {names[0]}/loss"
     )
+
+  # --best_metric names the score of one task. The other tasks keep the scores
+  # that their entries name, or their programs' usual ones.
   tasks = {}
   for entry in entries:
     chosen = metric if entry.name == task and metric else None
@@ -148,13 +157,16 @@ def prepare(
 
 def _make_settings(entry: Entry, settings, kind) -> Any:
   """Returns the settings of a task: the entry's, else the run's."""
+  # A task may repeat the run's vocabulary and casing.
   common = settings.flag_values()
   own = {
     name: value
     for name, value in entry.fields.items()
     if not _is_the_runs(name, value, common.get(name))
   }
-  if shared := sorted(common.keys() - _TASK_FLAGS & own.keys()):
+
+  # One encoder and one loop: most flags can only have one value.
+  if shared := sorted((common.keys() - _TASK_FLAGS) & own.keys()):
     raise ValueError(f"{shared[0]} is the same for all tasks: give the flag")
   if "seeds" in own:
     raise ValueError("seeds is not for one of many tasks")
@@ -164,6 +176,9 @@ def _make_settings(entry: Entry, settings, kind) -> Any:
       f"best_metric is {own['best_metric']}, but "
       f"--best_metric={entry.name}/{chosen}"
     )
+
+  # The task's program reads the entry's flags, with its own messages. The run's
+  # flags then take the place of defaults.
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
   parsed = kind.parse({"output_dir": folder, **own})
   names = [n for n in kind.flags_by_name() if n in common and n not in own]
@@ -171,6 +186,8 @@ def _make_settings(entry: Entry, settings, kind) -> Any:
   values |= {"output_dir": folder, "open_model": settings.open_model}
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
+
+  # `check_needs` refuses flags in `given` that would have no effect.
   made = dataclasses.replace(parsed, **values, given=frozenset(own))
   made.check_needs()
   return made

@@ -77,14 +77,23 @@ def sample_tasks(
 ) -> TaskSchedule:
   """Weighs and draws the tasks of all steps; see `rates` and `anneal`.
 
-  `given` are the tasks' rates, [N]; None for those of their counts of examples.
-  A ValueError says that all tasks have a weight of 0 at some step, or that the
-  rate of a task is too small for a number.
+  Args:
+    weights: of each task, [N]; by it the losses of the task are multiplied.
+    given: the rate of each task, [N]; None: by its number of examples.
+    counts: the number of examples of each task, [N].
+    num_steps: the updates of the whole training.
+    settings: examples_limit, temperature, schedule and seed.
+
+  Raises:
+    ValueError: all tasks have a weight of 0 at some step, or the rate of a task
+      is too small for a number.
   """
   by_step = np.stack([weights_by_step(w, num_steps) for w in weights], 1)
   idle = np.flatnonzero(~(by_step > 0).any(1))
   if len(idle):
     raise ValueError(f"--tasks_file: at step {idle[0]} all weights are 0")
+
+  # A share that the file gives takes the place of the one by examples.
   by_count = rates(counts, settings.examples_limit, settings.temperature)
   pairs = zip(by_count, given, strict=True)
   shares = np.array([s if rate is None else rate for s, rate in pairs])
@@ -94,6 +103,7 @@ def sample_tasks(
       f"a task would make no update: the rates are {shares.tolist()}; raise "
       "--temperature, or set others in --tasks_file"
     )
+
   is_annealed = settings.schedule == "annealed"
   drawn = anneal(shares, num_steps) if is_annealed else shares
   draws = draw_tasks(drawn, by_step, settings.seed)
@@ -105,9 +115,14 @@ def draw_tasks(
 ) -> np.ndarray:
   """Draws the task of every update, int [steps].
 
-  Shares, float [steps, N] or [N], are above 0 and need not add up to 1. A task
-  makes no update where its weight, float [steps, N], is 0.
+  Args:
+    shares: of the tasks, float [steps, N] or [N]; above 0. They need not add up
+      to 1.
+    weights: of the tasks, float [steps, N]. A task makes no update where its
+      weight is 0.
+    seed: of the draws.
   """
+  # Task i owns the numbers from limit i - 1 to limit i.
   limits = np.cumsum(shares * (weights > 0), axis=1)
   # The n-th number of a Philox generator is a function of its key and of n.
   random = np.random.Generator(np.random.Philox(key=seed))

@@ -34,6 +34,8 @@ class TextCnnConfig(modeling.EncoderConfig):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+
+    # Two convolutions of one width would have the same name.
     sizes = self.filter_sizes
     is_list = isinstance(sizes, (list, tuple)) and sizes
     is_valid = is_list and all(type(s) is int and s > 0 for s in sizes)
@@ -41,7 +43,9 @@ class TextCnnConfig(modeling.EncoderConfig):
       raise ValueError(
         f"filter_sizes is {sizes!r:.80}; expected different integers above 0"
       )
-    object.__setattr__(self, "filter_sizes", tuple(sizes))  # JSON has lists.
+
+    # JSON has lists. A frozen dataclass can only be changed in this way.
+    object.__setattr__(self, "filter_sizes", tuple(sizes))
 
 
 class TextCnnLayer(compiled.Layer):
@@ -63,6 +67,8 @@ class TextCnnLayer(compiled.Layer):
       )
       for width in config.filter_sizes
     ]
+
+    # [B, S, H]: with their input's shape, they can be built before any call.
     shape = [None, None, config.hidden_size]
     self.parts += [(layer, shape) for layer in self.convolutions]
     self.output_block = self.make(
@@ -70,9 +76,13 @@ class TextCnnLayer(compiled.Layer):
     )
 
   def call(self, hidden, input_mask, seed=None):
+    # Windows at the end of a text reach into its padding: it must be 0 there,
+    # or the answer would depend on the other rows of the batch.
     masked = hidden * tf.cast(input_mask, hidden.dtype)[:, :, None]
     filtered = tf.concat([layer(masked) for layer in self.convolutions], -1)
     filtered = modeling.ACTIVATIONS[self.config.hidden_act](filtered)
+
+    # The dense layer brings all filters, [B, S, widths * F], back to H.
     return self.output_block(filtered, hidden, seed), None
 
 
@@ -80,6 +90,8 @@ class MaxPooler(compiled.Pooler):
   """Dense and tanh on the largest values of all tokens: [B, S, H] to [B, H]."""
 
   def call(self, hidden, input_mask):
+    # Padding has vectors, too. A very small number keeps them from being the
+    # maximum.
     is_token = tf.cast(input_mask, tf.bool)[:, :, None]
     lowest = tf.constant(modeling.MASKED_SCORE, hidden.dtype)
     return self.dense(tf.reduce_max(tf.where(is_token, hidden, lowest), 1))

@@ -48,10 +48,14 @@ class VariantConfig(modeling.BertConfig):
 
   def __post_init__(self) -> None:
     super().__post_init__()
+
+    # JSON's "false" in quotes would count as true.
     for name in ("causal_attention", "embedding_layer_norm"):
       value = getattr(self, name)
       if type(value) is not bool:
         raise ValueError(f"{name} is {value!r:.80}; expected true or false")
+
+    # The decoder has no dense layer from H to the embeddings' width.
     if self.causal_attention and self.embedding_width != self.hidden_size:
       raise ValueError(
         f"embedding_size is {self.embedding_size}; with causal_attention, "

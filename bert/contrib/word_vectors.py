@@ -79,11 +79,14 @@ def read_weights(
   settings: WordVectorSettings, config: modeling.EncoderConfig
 ) -> dict[str, np.ndarray]:
   """Returns the weights to start from, heads included, by name."""
+  # Drawn as a training with this seed draws them; NumPy's seed has 32 bits.
   keras.utils.set_random_seed(settings.seed % 2**32)
   encoder = encoder_table.make_encoder(config)
   variables = checkpoints.model_variables(encoder)
   if not settings.init_checkpoint:
     return {name: np.asarray(value) for name, value in variables.items()}
+
+  # The encoder must fit. Heads are copied as they are; moments are left out.
   start = settings.open_model().weights
   fitting.compare(
     start.source,
@@ -102,20 +105,34 @@ def replace_rows(path: str, vocab_file: str, table: np.ndarray) -> str:
   """Puts the vectors of a file into word embeddings; returns what it did.
 
   A line holds a word and its numbers, separated by spaces; the first may hold
-  two numbers instead, of vectors and of their width. A ValueError names any
-  other line, or a vocabulary that is not one of words.
+  two numbers instead, of vectors and of their width.
+
+  Args:
+    path: of the vectors.
+    vocab_file: of the model.
+    table: word embeddings, float32 [V, H]; changed in place.
+
+  Raises:
+    ValueError: a line is no vector, or the vocabulary is not one of words.
   """
+  # Pieces of words have no vectors in such a file.
   if vocabulary_table.kind_of(vocab_file).marks_words:
     raise ValueError(
       f"--vocab_file={vocab_file}: its tokens mark where words begin or end; "
       "expected a vocab.txt or *.words"
     )
+
   vocabulary = vocabulary_table.load_vocab(vocab_file)
-  found, width = set(), table.shape[1]
+  width = table.shape[1]
+  replaced = set()
   for number, line in enumerate(files.read_lines(path), 1):
     word, *values = line.rstrip().split(" ")
+
+    # word2vec begins with a line of two numbers, GloVe does not.
     if number == 1 and len(values) == 1 and width != 1:
       continue
+
+    # All lines are checked, also of words that the model lacks.
     try:
       vector = np.array(values, np.float32)
     except ValueError as error:
@@ -125,13 +142,12 @@ def replace_rows(path: str, vocab_file: str, table: np.ndarray) -> str:
         f"{path}:{number}: {word!r:.80} has {len(values)} numbers; expected "
         f"{width} finite ones, the width of the model's word embeddings"
       )
-    if word in vocabulary and word not in found:
-      found.add(word)
+    if word in vocabulary and word not in replaced:
+      replaced.add(word)
       table[vocabulary[word]] = vector
-  rest = len(vocabulary) - len(found)
-  return (
-    f"{path}: vectors of {len(found)} tokens; {rest} tokens stay as they were"
-  )
+  count = len(replaced)
+  rest = len(vocabulary) - count
+  return f"{path}: vectors of {count} tokens; {rest} tokens stay as they were"
 
 
 def main() -> None:
@@ -142,7 +158,7 @@ def main() -> None:
   model_folder.check_vocabulary(settings.vocab_file, config)
   values = read_weights(settings, config)
   values[_TABLE] = values[_TABLE].copy()  # What is read may not be changed.
-  found = replace_rows(settings.vectors, settings.vocab_file, values[_TABLE])
+  summary = replace_rows(settings.vectors, settings.vocab_file, values[_TABLE])
 
   with atomic.new_folder(settings.output) as folder:
     checkpoints.write(folder, values)
@@ -153,7 +169,7 @@ def main() -> None:
     files.write_json(os.path.join(folder, "tokenizer_config.json"), casing)
     if labels := model_folder.initial_labels(settings):
       label_files.write(os.path.join(folder, "labels.txt"), labels)
-  lines = [found, f"wrote {settings.output}, the --model of a training"]
+  lines = [summary, f"wrote {settings.output}, the --model of a training"]
   program.print_end(start, *lines)
 
 

@@ -28,13 +28,14 @@ class WordSplitter(tokenization.BasicTokenizer):
   """Splits text into words at whitespace, punctuation and by jieba."""
 
   def _split(self, text):
+    # The pattern has a group: `split` returns other text and Chinese in turn.
     words = []
     for index, part in enumerate(_CHINESE.split(text)):
-      found = super()._split(part)
+      part_words = super()._split(part)
       if index % 2:
         # Without its model of unknown words, which would be [UNK].
-        found = jieba.cut("".join(found), HMM=False)
-      words += found
+        part_words = jieba.cut("".join(part_words), HMM=False)
+      words += part_words
     return words
 
 
@@ -60,6 +61,7 @@ def learn(paths: Sequence[str], settings: Any) -> int:
   def choose(
     words: Mapping[str, int], reserved: list[str], vocab_size: int
   ) -> dict[str, None]:
+    # Reserved tokens come first; a dict keeps the order and drops repetitions.
     frequent = [word for word, _ in create_vocab.by_frequency(words)]
     vocab = dict.fromkeys(reserved + frequent)
     return dict(itertools.islice(vocab.items(), vocab_size))

@@ -12,7 +12,7 @@ from bert.convert import conversion
 from bert.weights import checkpoints
 import program_flags
 
-# Those of the models in tests/fixtures.
+# The models in tests/fixtures that the tests compare with have these sizes.
 SIZES = {
   "vocab_size": 30,
   "hidden_size": 8,
@@ -37,8 +37,12 @@ def make_inputs():
 
 def assert_near(ours, theirs, rows=slice(None), atol=1e-5):
   """Compares outputs, which differ from each other, with another library's."""
-  ours, theirs = np.asarray(ours), np.asarray(theirs)
-  assert np.std(theirs) > 0.1 and ours.shape == theirs.shape
+  ours = np.asarray(ours)
+  theirs = np.asarray(theirs)
+
+  # Two models that both answer nearly constants would agree, too.
+  assert np.std(theirs) > 0.1
+  assert ours.shape == theirs.shape
   np.testing.assert_allclose(ours[rows], theirs[rows], atol=atol, rtol=1e-5)
 
 
@@ -55,8 +59,13 @@ def write_google(
   """Writes a checkpoint of step 7 and the files beside it.
 
   Args:
-    slots: of the optimizer, of every variable.
-    **texts: other files, such as labels_txt.
+    folder: to write to.
+    model: whose variables get random numbers; a `PretrainingModel` of `config`
+      if None.
+    config: of the model.
+    tokens: of vocab.txt.
+    slots: names of the optimizer's variables for each variable, such as adam_m.
+    **texts: contents of more files: labels_txt becomes labels.txt.
 
   Returns:
     What the checkpoint holds.

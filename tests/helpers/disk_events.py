@@ -7,7 +7,12 @@ import resource
 
 @contextlib.contextmanager
 def limited_files(size):
-  """Makes writing past a size fail as it does on a full disk, with EFBIG."""
+  """Makes writing past a size fail, as on a full disk, but with EFBIG.
+
+  Args:
+    size: bytes of one file. Callers choose it larger than the small files that
+      come first and smaller than the file whose writing shall fail.
+  """
   limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
   try:

@@ -96,7 +96,7 @@ def json_values():
 
 @st.composite
 def mutated_json(draw, valid):
-  """Returns a strategy for a JSON value some parts of which are others."""
+  """Draws a JSON value in which up to three parts have been replaced."""
   value = json.loads(json.dumps(valid))
   for _ in range(draw(st.integers(1, 3))):
     value = _replace_part(draw, value)
@@ -146,6 +146,8 @@ def value_or_error(read, path):
       return read(str(path))
     except ValueError as error:
       message = str(error)
+
+  # An error for the user names the file, in one line that fits the terminal.
   assert str(path) in message
   assert len(message.splitlines()) == 1, message
   assert len(message) < _LONGEST_MESSAGE, message

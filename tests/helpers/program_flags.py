@@ -1,4 +1,15 @@
-"""Runs the programs with flags: here, or in processes of their own."""
+"""Runs the programs with flags: here, or in processes of their own.
+
+  run_main        calls `main` of a program; the test sees what it raises
+  read            only reads the settings that flags make
+  run_here        runs a command line in this process, up to its exit status
+  succeed         the same, and fails the test if the status is not 0
+  run_command     runs a command line in a process: seconds for TensorFlow alone
+  declared_flags  starts a program up to where it would parse its flags
+
+`command` makes the command line. `tiny.command`, `tiny.run` and `tiny.succeed`
+add the flags that the tiny data of a program need.
+"""
 
 import contextlib
 import io
@@ -14,29 +25,44 @@ import pytest
 
 import paths
 
-# What TensorFlow prints while it is imported; no setting hides it.
+# What TensorFlow prints while it is imported; no setting hides it. A line of
+# one of our programs begins with the name of the program.
 _NOISE = re.compile(
   r"WARNING: All log messages before|[IWE]0000 |To enable the following"
 )
 
 
-def run_main(program, kind, arguments_of_main=(), **values):
-  """Checks these flags, calls `program.main`, and returns its status."""
+def run_main(program, settings_class, arguments_of_main=(), **values):
+  """Checks these flags, calls `program.main`, and returns its status.
 
-  def check_and_run(kind):
-    kind.read().check()
+  Args:
+    program: its module.
+    settings_class: the class that declares its flags.
+    arguments_of_main: by name.
+    **values: of flags; the other flags have their defaults.
+  """
+
+  def check_and_run(settings_class):
+    settings_class.read().check()
     return program.main(**dict(arguments_of_main))
 
-  return read(kind, check_and_run, **values)
+  return read(settings_class, check_and_run, **values)
 
 
-def read(kind, read_settings, **values):
-  """Returns the settings that a program reads from flags of these values."""
+def read(settings_class, read_settings, **values):
+  """Returns the settings that a program reads from flags of these values.
+
+  Args:
+    settings_class: the class that declares the flags.
+    read_settings: makes the settings of the class, while the flags are parsed.
+    **values: of flags; the other flags have their defaults.
+  """
+  # absl has one set of flags a process: this program's flags go again.
   before = set(flags.FLAGS)
-  kind.define_flags()
+  settings_class.define_flags()
   try:
     flags.FLAGS(["program", *arguments(values)])
-    return read_settings(kind)
+    return read_settings(settings_class)
   finally:
     _forget_flags(before)
 
@@ -53,7 +79,7 @@ def arguments(values):
 
 def run_here(arguments):
   """Is `run_command` in this process, which is faster."""
-  app.define_help_flags()  # Those stay.
+  app.define_help_flags()  # absl defines them only once: they must stay.
   before = set(flags.FLAGS)
   output, errors = io.StringIO(), io.StringIO()
   _, program, *_ = arguments
@@ -98,7 +124,14 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def assert_same_text(ours, theirs, tolerance=1e-5):
-  """Compares texts; numbers in them within a tolerance, or 1e-4 of them."""
+  """Compares texts; numbers in them within a tolerance, or 1e-4 of them.
+
+  Args:
+    ours: a text.
+    theirs: a text with the same words.
+    tolerance: of numbers, absolute. Two devices add up in another order than
+      one: their results are compared with 1e-4.
+  """
   assert _NUMBER.split(ours) == _NUMBER.split(theirs)
   numbers = [list(map(float, _NUMBER.findall(x))) for x in (ours, theirs)]
   assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=tolerance)
@@ -126,8 +159,8 @@ def declared_flags(program):
   raise AssertionError(f"{program} parses no flags")
 
 
-def _forget_flags(known):
-  for name in set(flags.FLAGS) - known:
+def _forget_flags(kept):
+  for name in set(flags.FLAGS) - kept:
     delattr(flags.FLAGS, name)
   flags.FLAGS.unparse_flags()
 

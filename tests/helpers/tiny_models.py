@@ -52,10 +52,14 @@ def write_trained(
   """Writes what a training leaves; returns the model.
 
   Args:
+    folder: to write to.
     problem: what settings.json says.
     make: from the config to the model; default a classifier of two labels.
-    vocab_file: instead of that of `tiny.VOCABULARY`.
-    **settings: more of settings.json.
+    labels: of labels.txt, which models without labels have, too.
+    layers: of the encoder.
+    vocab_file: instead of a vocab.txt of `tiny.VOCABULARY`.
+    **settings: more fields of settings.json. prediction.json has the fields of
+      `PREDICTION`.
   """
   # Weights so large that texts get answers of their own; always the same.
   changes = {"initializer_range": 0.7, "num_hidden_layers": layers}
@@ -144,7 +148,9 @@ def tagger(config):
   return heads.TaggerModel(config, len(TAGS))
 
 
-# By name: the kind, what makes the model, its labels and settings, requests.
+# Models that answer, by name. Each has, as a tuple: the kind, the function that
+# makes the model (None: a classifier of two labels), its labels, its settings,
+# and requests for it.
 CASES = {
   "single_label": ("single_label", None, LABELS, CLASSES, TEXTS),
   "multi_label": ("multi_label", None, LABELS, CLASSES, TEXTS),
@@ -175,6 +181,10 @@ CASES = {
 
 
 def run_export(folder, name="export", **flags):
+  """Exports a model to a folder in its own one; returns the path.
+
+  Makes ONNX unless `format` says something else, unlike the program.
+  """
   flags = {"vocab_file": folder / "vocab.txt", **flags}
   flags = {"model_dir": folder, "format": "onnx", **flags}
   flags = {"export_dir": folder / name, **flags}

@@ -37,8 +37,8 @@ class WordModel(keras.layers.Layer):
   def __init__(self, dropout_rate=0.1):
     super().__init__(name="words")
     self.dropout_rate = dropout_rate
-    self.table = self.add_weight(name="table", shape=[40, 8])
-    self.bias = self.add_weight(name="bias", shape=[40])
+    self.table = self.add_weight(name="table", shape=[tiny.RECORD_IDS, 8])
+    self.bias = self.add_weight(name="bias", shape=[tiny.RECORD_IDS])
     self.bert = keras.layers.Identity()  # It has no products to cast.
 
   def call(self, ids, seed=None):
@@ -98,6 +98,21 @@ def run(
 ):
   """Trains a new WordModel, or a BERT if there is a config.
 
+  Args:
+    folder: for checkpoints; a run that finds one there resumes.
+    steps: the updates to make.
+    config: of a BERT; `loss` and `forward` are then its own.
+    strategy: TensorFlow's default one if None.
+    source: of the rows; 20 random ones if None.
+    rate: the learning rate after warmup.
+    evaluate: see `loop.train`.
+    history: see `loop.train`.
+    loss: see `training_plan.TrainingTask`.
+    forward: see `training_plan.TrainingTask`.
+    make_passes: see `training_plan.TrainingTask`.
+    dropout_rate: of the WordModel.
+    **options: fields of the `TrainingPlan`.
+
   Returns:
     How it ended.
   """
@@ -109,6 +124,9 @@ def run(
       loss, forward = run_pretraining.loss, heads.forward
     else:
       model = WordModel(dropout_rate)
+
+    # The schedule is of 6 updates whatever `steps` says: a run that stops
+    # earlier and is resumed must have the learning rates of the whole one.
     optimizer = optimization.create_optimizer(
       model.trainable_variables, rate, num_train_steps=6, num_warmup_steps=2
     )
