@@ -53,7 +53,7 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
     is_same = (saved.get_tensor(name) == earlier.get_tensor(name)).all()
     assert is_same == (is_alone and "cls" in name)
   result = program_flags.run_here([*command, "--teacher_vectors=false"])
-  program_flags.assert_refused(result, "with_vectors=True'])")
+  program_flags.assert_refused(result, "with_vectors=True)")
   # A run that has begun with a teacher does not continue without it.
   alone = ("teacher", "teacher_only", "teacher_vectors")
   unmasked = {name: v for name, v in unmasked.items() if name not in alone}
