@@ -76,7 +76,7 @@ def read_topics() -> dict[str, list[str]]:
 
 def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
   """Writes the topics, one sentence per line; a tenth is for evaluation."""
-  # Of each topic, the last tenth is held out. A blank line ends a topic: it is
+  # The last tenth of each topic is held out. A blank line ends a topic: it is
   # one document for pre-training.
   train = evaluation = ""
   for sentences in read_topics().values():
