@@ -60,7 +60,7 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
   unmasked["dynamic_masking"] = True
   command = unmasked_records.command(tmp_path, **unmasked, output_dir=parts)
   result = program_flags.run_here(command)
-  program_flags.assert_refused(result, "--teacher=None (was [")
+  program_flags.assert_refused(result, "--teacher=none (was ")
   # Nobody else needs the projection, or the teacher.
   unmasked |= {"do_eval": True, "do_train": False}
   command = unmasked_records.command(tmp_path, **unmasked, output_dir=parts)

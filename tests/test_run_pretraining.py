@@ -133,7 +133,7 @@ def test_the_terminal_shows_how_it_goes(trained):
   *_, last = [line for line in lines if line.startswith("step ")]
   assert len(last) < 120
   assert last.startswith("step 6/6  ETA 0:00:00  loss ")
-  names = ("masked_lm", "next_sentence", "rate", "examples/s")
+  names = ("masked_lm", "next_sentence", "learning_rate", "examples/s")
   assert all(f"  {name} " in last for name in names)
   evaluations = [line for line in lines if line.startswith("evaluation")]
   assert [line.split(":")[0] for line in evaluations] == [

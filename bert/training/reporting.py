@@ -247,7 +247,7 @@ def _join(line: str, values: Mapping[str, float]) -> str:
   """Adds the values that a line has room for, under short names.
 
   >>> _join("step 1", {"loss": 2.5, "span_loss": 2.5, "learning_rate": 1e-4})
-  'step 1  loss 2.5  rate 0.0001'
+  'step 1  loss 2.5  learning_rate 0.0001'
   """
   # With several tasks, a name begins with the task: `squad/span_loss`.
   losses = [name for name in values if name.endswith("_loss")]
