@@ -77,7 +77,7 @@ class VectorSettings(inference_settings.InferenceSettings):
         f"--layers={','.join(self.layers)}: expected numbers, separated by "
         "commas: 0 is the lowest layer, -1 the highest"
       )
-    return [*map(int, self.layers)]
+    return list(map(int, self.layers))
 
 
 if __name__ == "__main__":

@@ -268,8 +268,9 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
     return embedding_data.score(results, run.settings.objective == "pairs")
 
   # The model returns vectors here, so the classifier is applied to them.
-  weights, bias = run.model.output_weights, run.model.output_bias
-  logits = results["vectors"][:, 0] @ weights.numpy().T + bias.numpy()
+  weights = run.model.output_weights.numpy()
+  bias = run.model.output_bias.numpy()
+  logits = results["vectors"][:, 0] @ weights.T + bias
   right = results["number"][:, 0] == logits.argmax(-1)
   return {"accuracy": float(np.mean(right))}
 

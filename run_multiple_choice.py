@@ -166,8 +166,8 @@ def choose(
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with a label."""
   # All workers do, because all must stop a training at the same step.
-  chosen = choose(run, run.data.dev[0], run.settings.eval_batch_size)
-  return multiple_choice_data.score(*chosen)
+  shares, labels = choose(run, run.data.dev[0], run.settings.eval_batch_size)
+  return multiple_choice_data.score(shares, labels)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -175,28 +175,28 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   [dataset] = run.data.dev
 
   # All workers compute a part of the results; the chief alone writes.
-  chosen = choose(run, dataset, run.settings.eval_batch_size)
+  shares, labels = choose(run, dataset, run.settings.eval_batch_size)
   if run.is_chief:
-    run.write_eval_results(multiple_choice_data.score(*chosen))
-    run.report_on(dataset, multiple_choice_data.describe, *chosen)
+    run.write_eval_results(multiple_choice_data.score(shares, labels))
+    run.report_on(dataset, multiple_choice_data.describe, shares, labels)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
   [dataset] = run.data.test
-  chosen = choose(run, dataset, run.settings.predict_batch_size)
+  shares, labels = choose(run, dataset, run.settings.predict_batch_size)
 
   # All workers have computed the probabilities; the chief alone writes them.
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
-  multiple_choice_data.write_predictions(path, dataset.examples(), chosen[0])
+  multiple_choice_data.write_predictions(path, dataset.examples(), shares)
 
   # A file to predict may have labels, too.
   if dataset.is_labelled:
-    scores = multiple_choice_data.score(*chosen)
+    scores = multiple_choice_data.score(shares, labels)
     metrics.write_metrics(run.folder, "predict", scores)
-    run.report_on(dataset, multiple_choice_data.describe, *chosen)
+    run.report_on(dataset, multiple_choice_data.describe, shares, labels)
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ from bert.tasks import tagging, tagging_schemes
 
 ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
 
-_data, _task = typed_flags.group("Data"), typed_flags.group("Task")
+_data = typed_flags.group("Data")
+_task = typed_flags.group("Task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ class ClassificationTask(NamedTuple):
   @property
   def has_text_pair(self) -> bool:
     """Whether inputs are pairs, by the training files or else the others."""
-    files = self.train or [table for _, table in (*self.dev, *self.test)]
+    files = self.train or [table for _, table in self.dev + self.test]
     return any(table.text_pair is not None for table in files)
 
   def sets(self, kind: str) -> list[tuple[str, tuple[Table, ...]]]:

@@ -236,7 +236,7 @@ def task_in_folder(
   (MNLI's mismatched ones). A ValueError if none of the files is there.
   """
   paths = [table.path for table in task.train]
-  paths += [table.path for _, table in (*task.dev, *task.test)]
+  paths += [table.path for _, table in task.dev + task.test]
   if not any(files.exists(os.path.join(data_dir, path)) for path in paths):
     names = " or ".join(paths)
     there = file_search.describe_missing(data_dir, inside=task.name)
@@ -248,7 +248,7 @@ def task_in_folder(
   def locate_all(sets):
     located = [(name, locate(table)) for name, table in sets]
     further = [row for row in located[1:] if files.exists(row[1].path)]
-    return (*located[:1], *further)
+    return tuple(located[:1] + further)
 
   return task._replace(
     train=tuple(map(locate, task.train)),

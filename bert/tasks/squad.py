@@ -70,6 +70,8 @@ def _holds_json_lines(path: str) -> bool:
 
 def unique_questions(questions: Iterable[Question]) -> Iterator[Question]:
   """Passes on questions; a ValueError names an id that two of them have."""
+  # The original writes answers as JSON objects by id: of two questions with one
+  # id, the first would lose its answer.
   seen: set[int] = set()
   for question in questions:
     key = hash(question.question_id)  # Smaller than the id itself.
@@ -78,6 +80,7 @@ def unique_questions(questions: Iterable[Question]) -> Iterator[Question]:
         f"{question.location}: a second question has the id"
         f" {question.question_id!r}; answers are given by id"
       )
+
     seen.add(key)
     yield question
 
@@ -107,12 +110,14 @@ def _read_paragraph(paragraph, path, location) -> Iterator[Question]:
   for number, (values, question_id) in enumerate(
     zip(questions, ids, strict=True), 1
   ):
+    # Predictions are written by id, so none may be missing.
     if question_id in (None, ""):
       raise ValueError(
         f"{location}: question {number} of a paragraph has no 'id'"
       )
     if type(question_id) is int:
       question_id = str(question_id)
+
     near = f"{path}: question {_shown.repr(question_id)}"
     yield Question(
       # It may be of spaces only, as in the original.
@@ -126,9 +131,11 @@ def _read_paragraph(paragraph, path, location) -> Iterator[Question]:
 
 def _read_table(path: str) -> Iterator[Question]:
   """Yields the questions of a table, with or without a first row of names."""
+  # Columns are in the order of _COLUMNS, unless the first row names them.
   first = next(tables.read_rows(path), None)
   cells = [cell.strip().lower() for cell in first.cells] if first else []
   has_header = "question" in cells or cells[:1] == ["id"]
+
   if first and cells and not has_header and len(cells) != len(_COLUMNS):
     raise ValueError(
       f"{first.location}: {len(cells)} columns; expected id, question and"
@@ -194,6 +201,8 @@ def _answers(values, location) -> tuple[Answer, ...] | None:
     )
   if is_impossible:
     return ()
+
+  # A file to predict may lack them.
   answers = values.get("answers")
   if answers is None:
     return None

@@ -496,7 +496,8 @@ def join_words(
   words: Sequence[str], separator: str = " "
 ) -> tuple[str, list[tuple[int, int]]]:
   """Joins words, "" between characters; returns the text and their places."""
-  offsets, start = [], 0
+  offsets = []
+  start = 0
   for word in words:
     offsets.append((start, start + len(word)))
     start += len(word) + len(separator)
