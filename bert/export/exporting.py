@@ -192,6 +192,7 @@ def _write_card(folder, functions, card, compared=""):
   """Writes export.json, and README.md for people."""
   content = export_card.seal(dataclasses.asdict(card))
   files.write_json(os.path.join(folder, export_card.FILE), content)
+  # The shape of the model's inputs: B texts of S tokens.
   most = card.max_seq_length
   inputs = "`, `".join(functions.input_names)
   has_one_shape = formats.FORMATS[card.format].has_one_shape

@@ -105,6 +105,8 @@ class ModelFunctions:
 
   def attention(self, *inputs: tf.Tensor) -> dict[str, tf.Tensor]:
     """Computes the attention of inputs: [B, layers, heads, S, S]."""
+    # A model for vectors is the encoder itself, without a head. Inputs that a
+    # head takes besides are not the encoder's.
     encoder = getattr(self.trained.model, "bert", self.trained.model)
     ids = inputs[: len(heads.HeadModel.input_names)]
     probs = encoder(*ids, return_attention_probs=True).attention_probs

@@ -85,7 +85,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   model = head.from_training(config, len(labels), settings)
   weights = _restore(folder, model)
 
-  # What an evaluation tuned for these weights.
+  # An evaluation may have tuned thresholds. They count only if they were tuned
+  # for these weights, which `identify` says.
   identify = functools.partial(same_run.identify_weights, model)
   read = functools.partial(label_files.read_thresholds, [folder])
   thresholds = []
@@ -99,6 +100,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       # It is the odds of one question, which an export rounds differently, and
       # which could fall on the other side of the threshold.
       answer_settings[_THRESHOLD] = tuned.values[0] + _ROUNDING
+
   return TrainedModel(
     kind=kind,
     config=config,
@@ -140,6 +142,7 @@ def _read_training(folder) -> tuple[dict[str, Any], type[heads.HeadModel]]:
 def _restore(folder: str, model: heads.HeadModel) -> str:
   """Loads a training's weights; returns which, in words."""
   variables = checkpoints.model_variables(model)
+  # The best weights, if the training kept any.
   choice, step = "best", model_selection.restore_best(folder, variables)
   if step is None:
     choice, step = "newest", checkpoints.restore(folder, variables)
@@ -250,6 +253,7 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
   """
   kind = trained.kind
   config = trained.config
+
   names = setting_names(kind)
   for name in values:
     if name not in names:

@@ -162,6 +162,7 @@ class AnswerMaker(abc.ABC):
     self, requests: Iterable[Encoded], outputs: Iterable[Outputs]
   ) -> list[Answer]:
     """Makes the answers to requests of the outputs of all their rows."""
+    # The rows of all requests follow each other; each request takes its own.
     remaining = iter(outputs)
     return [
       self.answer(request, [next(remaining) for _ in request.rows])

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 from bert.data import imports
 from bert.serving import export_card
 
+# Each function imports its package when an engine is opened, as a server may
+# have only one of them.
+
 
 def _open_tensorflow(folder, card, threads, probes):
   imports.import_tensorflow()  # It takes seconds.

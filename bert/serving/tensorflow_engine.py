@@ -28,10 +28,11 @@ class Engine:
     try:
       # Without a reference to the model its variables would be deleted.
       self.model = tf.saved_model.load(folder)
+
       # The first call optimizes the graph: of two tokens, all of them padding
       # but the mask.
-      [_, inputs] = self.model.signatures["ids"].structured_input_signature
-      self.run({n: np.full([1, 2], n == "input_mask") for n in inputs})
+      [_, names] = self.model.signatures["ids"].structured_input_signature
+      self.run({name: np.full([1, 2], name == "input_mask") for name in names})
     except _FAULTS as error:
       message = getattr(error, "message", str(error))
       raise ValueError(f"{folder}: not a readable export: {message}") from None
