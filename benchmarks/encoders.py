@@ -36,11 +36,13 @@ def make_vectors(config_file: str, kind: str, precision: str) -> contest.Turn:
   from bert.training import prediction
   from bert.weights import checkpoints
 
+  # The ids of the pre-training benchmark: every row is full.
   pretraining = versions.load_benchmark(str(contest.ROOT), "training")
   size = KINDS[kind]
   workload = pretraining.Workload(config_file, size, LENGTH, 20)
   features = pretraining.make_features(workload)
   names = ("input_ids", "input_mask", "segment_ids")
+
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
   config = checkpoints.read_config(config_file)
   model = encoder_table.make_encoder(config, dtype)
@@ -66,6 +68,7 @@ def main() -> None:
     "--precisions", type=contest.split, default=contest.PRECISIONS
   )
   arguments = parser.parse_args()
+
   configs = contest.ROOT / "configs"
   for kind in arguments.kinds:
     make = make_updates if kind == "training" else make_vectors
@@ -77,6 +80,8 @@ def main() -> None:
       )
       for name in TYPES
     }
+
+    # All encoders take turns in each precision.
     for precision in arguments.precisions:
       group = kind, precision, contestants
       timings = contest.time_group(*group, kind, arguments.rounds)

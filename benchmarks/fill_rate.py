@@ -27,6 +27,8 @@ def main() -> None:
   parser.add_argument("--lengths", type=contest.split, default=["128", "512"])
   parser.add_argument("--short_seq_prob", default="0.1")
   arguments = parser.parse_args()
+
+  # One copy of each text is enough: copies differ in their masks.
   for corpus, vocab in CORPORA.items():
     options = {
       "input_file": contest.DATA / "corpus" / corpus,
@@ -55,6 +57,8 @@ def count_tokens(options: dict) -> np.ndarray:
       check=True,
       stdout=subprocess.DEVNULL,
     )
+
+    # The mask is 1 at tokens, 0 at padding: its sum is the length of the row.
     length = int(options["max_seq_length"])
     mask = {"input_mask": tf.io.FixedLenFeature([length], tf.int64)}
     batches = tf.data.TFRecordDataset(flags["output_file"]).batch(1000)

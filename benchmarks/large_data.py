@@ -36,12 +36,16 @@ def measure(log: pathlib.Path, program: str, **flags) -> str:
   """Runs a program; returns its seconds and its peak memory, as cells."""
   command = [sys.executable, str(contest.ROOT / program)]
   command += [f"--{name}={value}" for name, value in flags.items()]
+
+  # `wait4` returns what the kernel has counted of this one process.
   start = time.perf_counter()
   with open(log, "w") as file:
     process = subprocess.Popen(command, stdout=file, stderr=file)
     _, status, usage = os.wait4(process.pid, 0)
   if status:
     sys.exit(f"{program} failed: see the end of {log}")
+
+  # Linux counts in KB: the result is in GB.
   seconds = time.perf_counter() - start
   return f"{seconds:.0f} | {usage.ru_maxrss / 2**20:.2f}"
 
@@ -59,12 +63,17 @@ def main() -> None:
     "bert_config_file": contest.ROOT / "configs" / "bert_tiny.json",
     "vocab_file": contest.DATA / "vocab" / "uncased_vocab.txt",
   }
+
   print(f"on {contest.describe_machine()}")
   print("| rows | program | seconds | GB |\n|---|---|---|---|", flush=True)
   for count in options.rows:
-    labelled, texts = folder / "rows.tsv", folder / "rows.txt"
+    labelled = folder / "rows.tsv"
+    texts = folder / "rows.txt"
     write_rows(labelled, count, with_label=True)
     write_rows(texts, count, with_label=False)
+
+    # 100 updates of 32 rows, whatever the number of rows is. The half keeps
+    # rounding from losing an update.
     out = folder / f"classifier-{count}"
     cells = measure(
       folder / f"classifier-{count}.log",
@@ -83,6 +92,7 @@ def main() -> None:
       report="false",
     )
     print(f"| {count:,} | run_classifier.py | {cells} |", flush=True)
+
     cells = measure(
       folder / f"features-{count}.log",
       "extract_features.py",

@@ -65,7 +65,8 @@ checkpoints.save(folder, 1, variables, keep=1)
 
 def watch(port: int, context: str, least_seconds: float):
   """Sends a context; returns the seconds of /health, questions, and its own."""
-  times, over = {"/health": [], "/predict": []}, threading.Event()
+  times = {"/health": [], "/predict": []}
+  over = threading.Event()
   start = time.monotonic()
 
   def ask_often(path, pause, content=None):
@@ -76,16 +77,21 @@ def watch(port: int, context: str, least_seconds: float):
       times[path].append(seconds)
       time.sleep(pause)
 
+  # Two clients that ask all the time.
   threads = [
     threading.Thread(target=ask_often, args=("/health", 0.02)),
     threading.Thread(target=ask_often, args=("/predict", 0.2, QUESTION)),
   ]
   for thread in threads:
     thread.start()
+
+  # The long text is sent by a process of its own.
   if context:
     body = {"question": "Who wrote it ?", "context": context}
     send = [sys.executable, "-c", _SEND, str(port)]
     subprocess.run(send, input=json.dumps(body, ensure_ascii=False).encode())
+
+  # Also a short answer is watched for some seconds, for a percentile.
   seconds = time.monotonic() - start
   time.sleep(max(0.0, least_seconds - seconds))
   over.set()
@@ -113,8 +119,12 @@ def main() -> None:
   arguments = arguments.parse_args()
   missed = False
   with tempfile.TemporaryDirectory() as folder:
-    trained, exported = f"{folder}/squad", f"{folder}/export"
-    python, env = sys.executable, {**os.environ, "PYTHONPATH": str(ROOT)}
+    trained = f"{folder}/squad"
+    exported = f"{folder}/export"
+    python = sys.executable
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    # A model with random weights takes as long as a trained one.
     model = str(pathlib.Path(ROOT, "models", "mini"))
     subprocess.run(
       [python, "-c", _WRITE_MODEL, model, trained], env=env, check=True
@@ -122,6 +132,8 @@ def main() -> None:
     export = [python, "export_saved_model.py", f"--model={trained}"]
     export += ["--format=onnx", f"--export_dir={exported}"]
     subprocess.run(export, cwd=ROOT, check=True)
+
+    # On any free port, which the server prints.
     serve = [python, "predict.py", f"--export_dir={exported}", "--serve"]
     process = subprocess.Popen(
       [*serve, "--port=0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -130,6 +142,7 @@ def main() -> None:
       port = int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
       for name, context in CONTEXTS.items():
         health, small, seconds = watch(port, context, arguments.seconds)
+
         high = np.percentile(health, 99)
         print(f"{name}, {seconds:.1f} s")
         print(f"  /health: {describe(health)}, 99th percentile {high:.3f} s")

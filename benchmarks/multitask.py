@@ -32,6 +32,8 @@ def make_entries(row: str, options: argparse.Namespace) -> list[dict]:
   entries = []
   for name in row.split("+"):
     if name == "words":
+      # Its losses count half by default; its evaluation is short, because its
+      # scores are not reported.
       fields = {"kind": "masked_lm", "input_file": str(options.records)}
       fields |= {"weight": options.words_weight, "max_eval_steps": 10}
       length, predictions = options.records_shape
@@ -58,6 +60,7 @@ def train(
     folder.mkdir(exist_ok=True)
     entries = make_entries(row, options)
     (folder / "tasks.json").write_text(json.dumps(entries))
+
     # As many updates of a task, whatever is trained beside it.
     steps = options.steps * len(entries)
     flags = {"tasks_file": folder / "tasks.json", "output_dir": folder / "run"}
@@ -68,6 +71,7 @@ def train(
     flags |= {"keep_checkpoint_max": 1, "precision": options.precision}
     transfer.run(folder / "log.txt", flags, "run_multitask.py")
     (folder / "done").touch()
+
   lines = (folder / "run" / "evaluations.jsonl").read_text().splitlines()
   return [
     {name: json.loads(line)[f"eval_{name}/{METRICS[name]}"] for name in tasks}
@@ -94,23 +98,28 @@ def main() -> None:
   add("--words_weight", type=float, default=0.5)
   add("--precision", choices=contest.PRECISIONS, default="float32")
   options = parser.parse_args()
+
+  # The paths stand in files and flags of other programs.
   for name in ("output_dir", "model", "records"):
     if path := getattr(options, name):
       setattr(options, name, path.resolve())
   options.output_dir.mkdir(parents=True, exist_ok=True)
+
   print("| trained together | rate | scores |\n|---|---|---|", flush=True)
   for row in options.rows:
     run = functools.partial(train, row, options)
-    found = transfer.tune(
+    tuned = transfer.tune(
       lambda rate, seed, run=run: list(map(mean, run(rate, seed))),
       *(None, options.rates, options.seeds),
     )
-    best = [max(run(found.rate, seed), key=mean) for seed in options.seeds]
+
+    # The runs of the best learning rate are there already: `run` reads them.
+    best = [max(run(tuned.rate, seed), key=mean) for seed in options.seeds]
     cells = [
       f"{name} {transfer.percent([scores[name] for scores in best])}"
       for name in best[0]
     ]
-    print(f"| {row} | {found.rate:g} | {', '.join(cells)} |", flush=True)
+    print(f"| {row} | {tuned.rate:g} | {', '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

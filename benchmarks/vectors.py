@@ -62,16 +62,22 @@ def time_encoding(options, folder: pathlib.Path) -> None:
   texts = read_sentences(
     pathlib.Path(options.data_dir) / "sts-train.csv", options.sentences
   )
+
+  # int8 is checked on other sentences than those that are timed.
   dev = read_sentences(pathlib.Path(options.data_dir) / "sts-dev.csv", 500)
   for name, lines in (("in.json", texts), ("dev.txt", dev)):
     content = json.dumps(lines) if name == "in.json" else "\n".join(lines)
     (folder / name).write_text(content, "utf-8")
+
   int8 = "--quantize=int8", f"--eval_file={folder / 'dev.txt'}"
   contestants = {
     "sentence-transformers, float32": (options.peer_python, options.model),
     "ONNX, float32": (sys.executable, export(options, folder)),
     "ONNX, int8": (sys.executable, export(options, folder, *int8)),
   }
+
+  # Each worker encodes all sentences once for every line that it reads, and
+  # writes the seconds. At the end of its input it saves the vectors.
   workers = {}
   for number, (name, (python, model)) in enumerate(contestants.items()):
     code = PEER if number == 0 else OURS
@@ -84,6 +90,8 @@ def time_encoding(options, folder: pathlib.Path) -> None:
       text=True,
       cwd=ROOT,
     )
+
+  # In turns, so that a machine that slows down slows all of them.
   seconds = {name: [] for name in workers}
   for number in range(options.rounds + 1):  # The first one warms up.
     for name, worker in workers.items():
@@ -93,14 +101,16 @@ def time_encoding(options, folder: pathlib.Path) -> None:
       seconds[name] += [taken] if number else []
   for worker in workers.values():
     worker.communicate()
+
+  # Speed is only worth something if the vectors are the same.
   peer, *ours = (np.load(folder / f"{i}.npy") for i in range(len(workers)))
   print(f"{len(texts):,} sentences, {options.threads} threads")
   base = np.median(seconds["sentence-transformers, float32"])
   for name, values in seconds.items():
     ratios = base / np.median(values)
     print(f"  {name:32} {len(texts) / np.median(values):8,.0f}/s {ratios:6.2f}")
-  for name, found in zip([*workers][1:], ours, strict=True):
-    print(f"  {name}: vectors within {np.abs(found - peer).max():.1g}")
+  for name, vectors in zip([*workers][1:], ours, strict=True):
+    print(f"  {name}: vectors within {np.abs(vectors - peer).max():.1g}")
 
 
 PEER = """
@@ -127,10 +137,13 @@ np.save(sys.argv[4], vectors)
 
 
 def time_search(options, folder: pathlib.Path) -> None:
-  """Prints the time of a query, alone and of 64 at once."""
+  """Prints the time of a query, alone and of 16 at once."""
   from bert.data import vector_search
 
-  random, width = np.random.default_rng(1), 384
+  # Vectors of length 1, as wide as MiniLM's. They are made in parts: in float32
+  # all of them would take twice the memory of the file.
+  random = np.random.default_rng(1)
+  width = 384
   path = str(folder / "index.npy")
   shape = options.vectors, width
   index = np.lib.format.open_memmap(path, "w+", np.float16, shape)
@@ -139,6 +152,8 @@ def time_search(options, folder: pathlib.Path) -> None:
     vectors = random.standard_normal(part.shape, np.float32)
     part[:] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
   index.flush()
+
+  # Alone, a query reads the whole file; 16 at once share that.
   vectors = np.asarray(np.load(path, mmap_mode="r"))
   for count in (1, 16):
     queries = random.standard_normal((count, width), np.float32)

@@ -38,6 +38,8 @@ def main() -> None:
   if not arguments.baseline:
     print("skipped: no other checkout; pass --baseline")
     return
+
+  # A process each, which imports the package of its own checkout.
   roots = {"this checkout": str(contest.ROOT), "baseline": arguments.baseline}
   for kind in arguments.kinds:
     contestants = {
@@ -46,6 +48,7 @@ def main() -> None:
       )
       for name, root in roots.items()
     }
+
     for precision in arguments.precisions:
       group = kind, precision, contestants
       timings = contest.time_group(*group, kind, arguments.rounds)
@@ -67,6 +70,8 @@ def make_turn(root: str, kind: str, precision: str) -> contest.Turn:
     config_file = str(contest.ROOT / "configs" / f"bert_{model}.json")
     workload = training.Workload(config_file, size, length, 20)
     run = training.prepare(f"{contest.OURS} {precision}", workload)
+
+  # A turn counts its rows, so that tables can say examples a second.
   return contest.Turn(
     lambda: [run() for _ in range(BATCHES)][-1], BATCHES * size
   )
@@ -79,11 +84,13 @@ def make_prediction(workload) -> contest.Turn:
   from bert import heads, modeling, run_classifier
   from bert.training import prediction
 
+  # The benchmark of the same checkout, which `load_benchmark` has imported.
   memory = sys.modules[type(workload).__module__]
   config_file = memory.config_file(workload.model)
   config = modeling.BertConfig.from_json_file(config_file)
   dtype = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
   model = heads.ClassifierModel(config, 2, dtype[workload.precision])
+
   strategy = tf.distribute.get_strategy()
   predictor = prediction.Predictor(strategy, model, run_classifier.predict)
   features = memory.make_features(workload, config.vocab_size)

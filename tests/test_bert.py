@@ -1,4 +1,7 @@
-"""Tests of bert.load on trained folders and in an environment without them."""
+"""Tests of bert.load on folders of trainings.
+
+Exports where TensorFlow is not installed are tried in test_onnx_exports.py.
+"""
 
 import json
 import re

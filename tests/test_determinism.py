@@ -73,7 +73,9 @@ CONVERSION = {
     ("convert_checkpoint", {**CONVERSION, "output_format": "hugging_face"}),
   ],
 )
-def test_a_program(program, flags, folder, tmp_path, monkeypatch):
+def test_two_runs_of_a_program_write_the_same(
+  program, flags, folder, tmp_path, monkeypatch
+):
   monkeypatch.chdir(folder)
   flag = "output" if program == "convert_checkpoint" else "output_file"
   first, second = make_twice(tmp_path, program, flag, flags)

@@ -1,4 +1,4 @@
-"""The commands of the original's README run as they stand."""
+"""The commands of the original's README on pre-training run as they stand."""
 
 import json
 import shlex

@@ -15,7 +15,9 @@ import paths
 import program_flags
 import tiny
 
-STEPS, SAVED = 6, 4  # A run's, and those of its checkpoint before the last.
+# The steps of a run of `tiny.prepare`, and of its checkpoint before the last.
+STEPS = 6
+SAVED = 4
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
@@ -48,6 +50,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(run, tmp_path):
   for name in [*results, *last]:
     (killed / name).unlink()
   if "evaluations.jsonl" in whole:
+    # A run is evaluated every two steps: these are the lines up to SAVED.
     lines = whole["evaluations.jsonl"].decode().splitlines()[: SAVED // 2]
     (killed / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
   # A killed run may leave half a checkpoint, or data without an index.

@@ -75,7 +75,7 @@ STEPS = {"num_train_steps": 6}
       "run_pretraining",
       {},
       STEPS | {"num_warmup_steps": 2},
-      STEPS | {"warmup_proportion": 0.334},
+      STEPS | {"warmup_proportion": 0.334},  # 2 of 6 steps.
     ),
   ],
 )
