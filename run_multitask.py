@@ -9,13 +9,18 @@ import dataclasses
 from bert.cli import program, shared_flags, typed_flags
 from bert.data import files, remote
 
+# The groups under which --help lists the flags.
 _data = typed_flags.group("Data")
 _training = typed_flags.group("Training")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultitaskSettings(shared_flags.EvaluationSettings):
-  """The settings of this program."""
+  """The settings of this program.
+
+  The flags of fine-tuning hold for all tasks together. What only one task needs
+  (its files, columns, lengths) stands in --tasks_file.
+  """
 
   tasks_file: str = _data(
     typed_flags.REQUIRED,
@@ -24,6 +29,7 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
     "docs/multitask.md.",
     path="file",
   )
+  # The length of the training: either this or --num_train_epochs.
   num_train_steps: int | None = _training(
     None,
     "The total number of updates. Default: --num_train_epochs through the "
@@ -31,6 +37,8 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
     least=1,
     most=shared_flags.MOST_STEPS,
   )
+  # How often each task is drawn: in proportion to its examples, with a limit
+  # and a temperature (Raffel et al., section 3.5.2; see task_sampling.py).
   examples_limit: int = _training(
     2**21,
     "A task with more examples than this is drawn as if it had this many.",
@@ -52,14 +60,22 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
   def check(self) -> None:
     """Refuses two lengths of the training, too, and a list of no tasks."""
     super().check()
+
+    # --num_train_epochs has a default, so its value does not tell whether the
+    # user passed it.
     if self.num_train_steps and "num_train_epochs" in self.given:
       raise ValueError(
         "--num_train_steps and --num_train_epochs: pass only one"
       )
+
+    # A remote file needs TensorFlow, which is not imported yet: `main` reads
+    # it, and there `task_files.read` checks every entry.
     if not remote.is_remote(self.tasks_file):
       files.read_json(self.tasks_file, list)
 
 
+# The flags are parsed here, above the other imports: they load TensorFlow,
+# which takes seconds, and --help and wrong flags do not wait for it.
 if __name__ == "__main__":
   program.start(MultitaskSettings)
 
@@ -74,8 +90,13 @@ def main() -> None:
   """Trains the tasks of --tasks_file together, then finishes one by one."""
   start = time.monotonic()
   settings = fine_tuning.read_settings(MultitaskSettings)
+
+  # `entries` are the JSON objects of the file, checked; `tasks` have the flags
+  # of their own programs, checked, too. Nothing is written before that.
   entries = task_files.read(settings.tasks_file)
   tasks = task_files.prepare(settings, entries)
+
+  # The strategy comes before the first tensor and the first model.
   strategy = devices.make_strategy(settings)
   config = model_folder.read_config(settings)
 
@@ -90,9 +111,14 @@ def main() -> None:
 
     if settings.do_train:
       multitask_training.train(settings, strategy, entries, tasks, runs)
+
+    # Each task evaluates and predicts as its own program does, and writes the
+    # results to its folder.
     for name, task in tasks.items():
       task.finish(runs[name])
 
+  # The page of the whole run links to the reports of the tasks. Only the chief,
+  # the worker that saves checkpoints, writes it.
   if settings.report and strategy.extended.should_checkpoint:
     scores = {name: run.score for name, run in runs.items()}
     multitask_training.write_report(settings, start, scores)

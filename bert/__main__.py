@@ -15,7 +15,7 @@ import sys
 
 import bert
 
-# Modules of the root which are no programs.
+# The modules of the root that are not programs.
 _NOUNS = ("heads", "modeling", "optimization", "tokenization")
 
 
@@ -35,6 +35,7 @@ def describe_programs() -> str:
   """Returns the programs, a line each: the first of its docstring."""
   lines = ["usage: bert PROGRAM [--flag=value ...]; PROGRAM --help shows flags"]
   for name, path in find_programs().items():
+    # The docstring is parsed, since importing a program may load TensorFlow.
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     lines.append(f"  {name:29} {(docstring or '').partition(chr(10))[0]}")
   return "\n".join(lines)
@@ -47,9 +48,12 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
     print(describe_programs())
     return
+
   if arguments[0] == "--version":
     print(bert.__version__)
     return
+
+  # People type the name as they see it in a clone, with .py.
   name = arguments[0].removesuffix(".py")
   if name not in find_programs():
     print(
@@ -58,7 +62,9 @@ def main() -> None:
       file=sys.stderr,
     )
     sys.exit(1)
-  # As if the program's file had been started.
+
+  # As if the program's file had been started: error messages begin with the
+  # name in argv[0], and the program runs only as `__main__`.
   sys.argv = [f"{name}.py", *arguments[1:]]
   runpy.run_module(f"bert.{name}", run_name="__main__", alter_sys=True)
 

@@ -52,15 +52,22 @@ class Model:
   def __call__(
     self, texts: Any, prompt_name: str | None = None
   ) -> Answer | list[Answer]:
-    """Answers one input, or a list of them, which gives a list.
+    """Answers one input, or a list of inputs.
 
-    An input is a text; a tuple of texts, such as (question, context); or a
-    dict of texts by the names of `inputs`, choices as a list or a tuple. An
-    answer is what predict.py writes, without the index. A ValueError says
-    which input is not one that the model takes.
+    Args:
+      texts: an input or a list of inputs. An input is a text; a tuple of texts,
+        such as (question, context); or a dict of texts by the names of
+        `inputs`, with choices as a list or a tuple.
+      prompt_name: only for models of vectors: the name of the prompt to put
+        before every text, such as "query". None: the model's default.
 
-    `prompt_name` is that of a prompt, such as "query", that a model of vectors
-    has for what comes before every text; without it, its default.
+    Returns:
+      An answer, as predict.py writes it, but without the index. A list of
+      answers if `texts` is a list.
+
+    Raises:
+      ValueError: the model does not take this input; the message has its
+        number.
     """
     inputs = texts if isinstance(texts, list) else [texts]
     for number, text in enumerate(inputs):
@@ -69,43 +76,59 @@ class Model:
           f"inputs[{number}] is {type(text).__name__}, expected str, a tuple or"
           f" a dict with {', '.join(self.inputs)}"
         )
+
+    # The prompt holds for this call alone: `with_prompt` returns a copy.
     maker = self._model.maker
-    maker = maker if prompt_name is None else maker.with_prompt(prompt_name)
+    if prompt_name is not None:
+      maker = maker.with_prompt(prompt_name)
+
+    # The encoder takes tuples and dicts; a lone text is a tuple of one.
     requests = maker.encode_all(
       (text,) if isinstance(text, str) else text for text in inputs
     )
-    found = self._model.answer(requests)
-    return found if inputs is texts else found[0]
+    answers = self._model.answer(requests)
+    return answers if inputs is texts else answers[0]
 
 
 def load(
   folder: str | os.PathLike, threads: int = 0, engine: str = ""
 ) -> Model:
-  """Loads a trained model; an ImportError says which package it needs.
-
-  A ValueError says that the folder is something else, or damaged.
+  """Loads a trained model, from an export or from the output of a training.
 
   Args:
     folder: the --export_dir of export_saved_model.py, or the --output_dir of a
       program that trains for a task, or an encoder of sentence vectors; or its
       name on the Hugging Face Hub.
-    threads: of an export: cores that compute a batch; 0: all of them.
-    engine: of an export: as --engine of predict.py.
+    threads: only for an export: how many cores compute a batch; 0: all.
+    engine: only for an export: the library that computes, as --engine of
+      predict.py; "" lets the export decide.
+
+  Raises:
+    ValueError: the folder is something else, or damaged.
+    ImportError: names the package that this model needs.
   """
   folder = hub.find(os.fspath(folder))
-  found = file_search.list_folder(folder)
-  if export_card.FILE in found or engine:
+  names = file_search.list_folder(folder)
+
+  # An export holds all that it needs, and runs without the training's code.
+  if export_card.FILE in names or engine:
     return Model(exported_model.ExportedModel(folder, threads, engine))
+
+  # Everything else is built from its weights: the output of a training, which
+  # has its flags in settings.json, or an encoder of sentence vectors.
   vocab_file = vocabulary_table.find([folder])
   is_encoder = exported_model.makes_vectors(folder)
-  is_trained = "settings.json" in found and vocab_file
-  has_tokens = vocab_file or "tokenizer.json" in found
+  is_trained = "settings.json" in names and vocab_file
+  has_tokens = vocab_file or "tokenizer.json" in names
   if not is_trained and not (is_encoder and has_tokens):
-    raise ValueError(_describe(folder, found))
+    raise ValueError(_describe(folder, names))
+
   imports.import_tensorflow()  # It takes seconds.
   from bert.cli import inference_settings, model_folder
   from bert.export import exporting
 
+  # An encoder of vectors states in files of sentence-transformers how its
+  # vectors are made; `find_files` reads the paths of its files.
   trained = None
   if is_encoder:
     settings = inference_settings.InferenceSettings(model=folder)
@@ -129,10 +152,14 @@ def load_pretrained(
   from bert.export import trained_models
 
   config = model_folder.read_config(settings)
-  weights, do_lower_case = settings.open_model().weights, settings.do_lower_case
-  trained = trained_models.load_pretrained(weights, config, do_lower_case, kind)
+  trained = trained_models.load_pretrained(
+    settings.open_model().weights, config, settings.do_lower_case, kind
+  )
+
+  # Only a model of vectors has settings such as pooling and normalize.
   if "normalize" not in trained_models.setting_names(trained.kind):
     return trained
+
   flags = sbert_flags.read(settings)
   model_folder.check_length(flags.get("max_seq_length", 0), config)
   return trained_models.override(trained, flags)
@@ -143,35 +170,44 @@ def load_encoder(
 ) -> "modeling.BertModel":
   """Makes an encoder with the weights of a model, without its heads.
 
-  Warns if it has no pooler, which then starts at random. A ValueError says that
-  there is no model, or that its weights do not fit its config.
+  Warns if the model has no pooler, which then starts at random.
 
   Args:
-    path: a checkpoint, or a folder: Google's, Hugging Face's and others; or a
-      name on the Hugging Face Hub.
-    dtype: see `modeling.BertModel`.
-    name: the layer's; two encoders in one Keras model need different ones.
+    path: a checkpoint, or a folder in the format of Google, Hugging Face or
+      another library; or a name on the Hugging Face Hub.
+    dtype: a Keras dtype policy; see `modeling.BertModel`.
+    name: of the layer; two encoders in one Keras model need different names.
+
+  Raises:
+    ValueError: there is no model, or its weights do not fit its config.
   """
   imports.import_tensorflow()
   from bert.cli import model_folder
 
   folder = model_folder.open_model(hub.find(os.fspath(path)))
   encoder, missing = model_folder.make_encoder(folder, dtype, name)
-  source, config = folder.source, folder.config
+
+  # stacklevel=2: the warning shows the caller's line.
   if missing:
-    warnings.warn(f"{source} lacks {', '.join(missing)}", stacklevel=2)
+    warnings.warn(f"{folder.source} lacks {', '.join(missing)}", stacklevel=2)
   if folder.assumed:
-    taken = ", ".join(f"{n}={getattr(config, n)!r}" for n in folder.assumed)
-    warnings.warn(f"{source} does not state, taken: {taken}", stacklevel=2)
+    taken = ", ".join(
+      f"{n}={getattr(folder.config, n)!r}" for n in folder.assumed
+    )
+    warnings.warn(
+      f"{folder.source} does not state, taken: {taken}", stacklevel=2
+    )
   return encoder
 
 
-def _describe(folder, found):
+def _describe(folder, names):
   """Describes a folder that cannot be loaded, and the way out."""
   state = file_search.describe_missing(folder)
   cure = "; expected the --export_dir of export_saved_model.py or the "
   cure += "--output_dir of a program that trains for a task"
-  if {"bert_config.json", "config.json"} & set(found):
+
+  # A config without what a training leaves: a pre-trained model.
+  if {"bert_config.json", "config.json"} & set(names):
     command = export_card.export_command(hub.name_of(folder), "features")
     cure = ": a model without a task; train it with run_classifier.py or "
     cure += f"another program, or let `{command}` make it one of vectors"

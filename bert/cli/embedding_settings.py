@@ -8,9 +8,11 @@ from bert.report import retrieval_scores
 from bert.tasks import classification, classification_tasks
 
 _task = typed_flags.group("Task")
+# Of the files in --data_dir.
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 _PAIR_SCORES = ("spearman", "pearson")
-_METRICS = {  # By the objective.
+# The scores by the objective; the first one decides which weights are best.
+_METRICS = {
   "pairs": retrieval_scores.NAMES,
   "scores": _PAIR_SCORES,
   "sentences": _PAIR_SCORES,
@@ -20,8 +22,11 @@ OBJECTIVES = tuple(_METRICS)
 _COLUMNS_OF_PAIRS = frozenset(
   "text_pair_column label_column id_column min_score max_score".split()
 )
-# Whether pairs of texts can be evaluated; and pairs or labels be held out.
+# For `needs`. These objectives evaluate pairs of texts, also "sentences", which
+# trains on single ones.
 _OF_PAIRS = tuple(f"objective={name}" for name in OBJECTIVES[:3])
+# These can hold out rows of the training file, for they are evaluated on rows
+# of the same kind.
 _SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
 
 
@@ -29,6 +34,7 @@ _SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
 class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   """The settings of this program."""
 
+  # The task, and how a vector is made.
   objective: str = _task(
     OBJECTIVES[0],
     "What to learn from. pairs: texts that belong together; the other texts of "
@@ -54,6 +60,8 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "sentence-transformers states, otherwise false.",
     decides=("model",),
   )
+
+  # The loss, and the scale of similarities in the files.
   temperature: float = _task(
     0.05,
     "Training divides the cosines by this number.",
@@ -66,6 +74,9 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   max_score: float = _task(
     5.0, "The highest score or relevance that a file can have.", needs=_OF_PAIRS
   )
+
+  # Flags of other programs, too, which have no effect for some objectives here:
+  # `narrow` keeps flag and help text, and refuses the flag there.
   text_pair_column: str | None = typed_flags.narrow(
     shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
   )
@@ -85,12 +96,16 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   def check(self) -> None:
     """Refuses what does not fit the objective, too, and wrong columns."""
     super().check()
+
+    # Learning from labels makes a classifier, which has its own program.
     if self.objective == "labels" and (self.do_predict or not self.do_train):
       raise ValueError(
         "--objective=labels: pass --do_train=true alone, or with "
         "--do_eval=true; run_classifier.py evaluates and predicts with the "
         "folder"
       )
+
+    # A flag without effect is an error: no file of this run has the column.
     unread = sorted(self.given & _COLUMNS_OF_PAIRS)
     trains_alone = self.data_kinds == ["train"]
     if unread and trains_alone and self.objective == "sentences":
@@ -98,9 +113,14 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
         f"--{unread[0]}: to train, --objective=sentences takes texts alone; "
         "only pairs to evaluate or to predict have it"
       )
+
+    # The negatives of a text are the other texts of its batch.
     if self.train_batch_size == 1:
       raise ValueError("--train_batch_size=1: nothing to compare a text with")
     choose_metric(self)
+
+    # Last, since it reads the first rows. Remote files need TensorFlow, which
+    # is not imported yet.
     for kind, path in find_files(self).items():
       if not remote.is_remote(path):
         find_table(self, kind, path)
@@ -113,16 +133,20 @@ def find_files(settings: EmbeddingSettings) -> dict[str, str]:
 
 def choose_metric(settings: EmbeddingSettings) -> str:
   """Returns the name of the score that decides which weights are best."""
-  known = _METRICS[settings.objective]
-  return shared_flags.choose_metric(settings.best_metric, known)
+  names = _METRICS[settings.objective]
+  return shared_flags.choose_metric(settings.best_metric, names)
 
 
 def find_columns(
   settings: EmbeddingSettings, kind: str
 ) -> classification_tasks.Columns:
-  """Returns the columns of a file; without flags those of pairs are the first.
+  """Returns the columns of a file, as names or numbers; None if it has no such.
 
-  The third is the label unless columns have names or it has the ids.
+  Without flags, pairs are in the first two columns.
+
+  Args:
+    settings: the objective, and the flags of columns.
+    kind: "train", "eval" or "predict".
   """
   text, pair = settings.text_column, settings.text_pair_column
   label, ids = settings.label_column, settings.id_column
@@ -130,10 +154,14 @@ def find_columns(
     return classification_tasks.Columns(text, label=label)
   if settings.objective == "sentences" and kind == "train":
     return classification_tasks.Columns(text)
+
+  # The third column is the label, unless the user named columns or has the ids
+  # there. Texts to predict have no label.
   given = [column for column in (text, pair, ids) if column]
   are_numbers = all(map(classification.INTEGER.fullmatch, given))
   if kind != "predict" and are_numbers and ids != "2":
     label = label or "2"
+
   if kind != "predict":  # Only predictions repeat the ids.
     ids = None
   return classification_tasks.Columns(text or "0", pair or "1", label, ids)
@@ -142,7 +170,16 @@ def find_columns(
 def find_table(
   settings: EmbeddingSettings, kind: str, path: str
 ) -> classification.Table:
-  """Returns the columns of a file; the objective says what they are."""
+  """Finds the columns in a file; the objective says which it must have.
+
+  Args:
+    settings: the objective, and the flags of columns and of the header.
+    kind: "train", "eval" or "predict".
+    path: of the file, whose first rows are read.
+
+  Raises:
+    ValueError: the file lacks a column.
+  """
   is_alone = kind == "train" and settings.objective == "sentences"
   is_free = settings.objective == "pairs" or is_alone or kind == "predict"
   table = classification_tasks.find_table(
@@ -151,6 +188,8 @@ def find_table(
     {"auto": None, "yes": True, "no": False}[settings.header],
     label_required=not is_free,
   )
-  if is_alone:  # Each is its own partner, with another dropout.
+
+  # SimCSE: a text is its own partner, with another dropout mask.
+  if is_alone:
     table = table._replace(text_pair=table.text, label=None)
   return table

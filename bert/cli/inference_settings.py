@@ -18,6 +18,7 @@ class InferenceSettings(
 ):
   """The settings of programs that apply a model to text."""
 
+  # --model stands for the two flags after it.
   model: str | None = _model(None, flag_texts.MODEL, path="model")
   bert_config_file: str | None = _model(
     None, flag_texts.CONFIG, unless="model", path="file"
@@ -29,6 +30,8 @@ class InferenceSettings(
     unless="model",
     path="checkpoint",
   )
+
+  # "-" is the standard input, so that the programs can stand in a pipe.
   input_file: str = _data("-", flag_texts.INPUT_FILE, path="input")
   text_column: str | None = _data(None, flag_texts.TEXT_COLUMN)
   batch_size: int = _data(
@@ -48,6 +51,7 @@ class InferenceSettings(
 
   def check(self) -> None:
     """Refuses inputs that exclude each other, too, and to write over one."""
+    # Several hosts would all write the one output.
     if self.distribution == "multi_worker":
       raise ValueError(
         "--distribution=multi_worker: this program works on one host; give "

@@ -20,6 +20,7 @@ from bert.data import (
 )
 from bert.vocabularies import lost_letters, vocabulary_table
 
+# The groups under which --help lists the flags.
 _flags = typed_flags.group("Flags")
 _data = typed_flags.group("Data")
 _model = typed_flags.group("Model")
@@ -36,6 +37,7 @@ _HELD_OUT = re.compile(
 class ReaderSettings(shared_flags.TrainingSettings):
   """The settings of a training on records of create_pretraining_data.py."""
 
+  # The records.
   input_file: str = _data(
     typed_flags.REQUIRED,
     "The TFRecord files that create_pretraining_data.py wrote: names or globs, "
@@ -59,6 +61,7 @@ class ReaderSettings(shared_flags.TrainingSettings):
     "create_pretraining_data.py made them.",
     least=1,
   )
+  # The batches, of a training and of an evaluation.
   group_by_length: bool = _training(
     False,
     "Whether to make each batch of records of similar length. Faster if many "
@@ -81,6 +84,8 @@ class PretrainingSettings(
 ):
   """The settings of run_pretraining.py."""
 
+  # Masks drawn while training, instead of once in create_pretraining_data.py:
+  # RoBERTa's dynamic masking, https://arxiv.org/abs/1907.11692, section 4.1.
   dynamic_masking: bool = _data(
     False,
     "Whether to mask the records of --masks=false here. The masks are redrawn "
@@ -103,12 +108,16 @@ class PretrainingSettings(
     "Whether the records are sentence pairs, to learn next-sentence prediction "
     "from.",
   )
+
+  # Records hold ids of tokens alone, so only masking needs the vocabulary.
   vocab_file: str | None = _model(
     None,
     "The vocabulary with which the records were made. It decides the "
     "vocab_size of the config.",
     path="file",
   )
+
+  # The defaults of the original.
   num_train_steps: int = _training(
     100000,
     "The total number of updates.",
@@ -120,6 +129,8 @@ class PretrainingSettings(
     "The number of updates in which the learning rate rises (warm-up).",
     least=0,
   )
+
+  # What is usually a mistake, and needs a flag to be allowed.
   score_random_weights: bool = _training(
     False,
     "Whether --do_eval may evaluate a model with random weights, as a score to "
@@ -131,15 +142,20 @@ class PretrainingSettings(
     "other settings. If --input_file or --seed changed, it begins with the "
     "first record.",
   )
+
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
 
   def check(self) -> None:
     """Refuses flags of masking, too, and paths that a TPU cannot open."""
     devices.check_tpu_paths(self, "input_file", "eval_input_file")
+
+    # Masking is Python code in the dataset (`tf.numpy_function`), which only
+    # this process can run: a TPU of another machine reads the records there.
     if self.dynamic_masking and not (self.vocab_file or self.model):
       raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
     if self.dynamic_masking and devices.uses_tpu_elsewhere(self):
       raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
+
     if self.group_by_length and devices.uses_tpu(self):
       raise ValueError(
         "--group_by_length=true: a TPU takes batches of one shape"
@@ -149,8 +165,12 @@ class PretrainingSettings(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordFlags(shared_flags.StartSettings):
-  """The settings of both programs: the original's, --model, the last four."""
+  """The settings of both programs that make records.
 
+  The flags are those of the original, besides --model and the last four.
+  """
+
+  # Files.
   input_file: str = _flags(
     typed_flags.REQUIRED,
     "Text files or globs, separated by commas; .gz and .xz are read, too. One "
@@ -164,6 +184,8 @@ class RecordFlags(shared_flags.StartSettings):
     "turn.",
     path="new_files",
   )
+
+  # The tokens: --model stands for the two flags after it.
   model: str | None = _flags(None, flag_texts.MODEL, path="model")
   vocab_file: str = _flags(
     None, vocabulary_table.HELP, unless="model", path="file"
@@ -173,6 +195,8 @@ class RecordFlags(shared_flags.StartSettings):
     "Whether to lower-case the text and strip accents. Pass false for a cased "
     "vocabulary. With --model the program finds it out.",
   )
+
+  # The records: their size, masks and pairs.
   max_seq_length: int = _flags(
     128, "The number of tokens in a record. Shorter ones are padded."
   )
@@ -201,6 +225,8 @@ class RecordFlags(shared_flags.StartSettings):
   random_seed: int = _flags(
     12345, "Decides all random choices: the same seed gives the same records."
   )
+
+  # Not in the original.
   documents_per_block: int = _flags(
     0,
     "Makes the records from blocks of this many documents, so that memory is "
@@ -225,6 +251,7 @@ class RecordFlags(shared_flags.StartSettings):
     """Returns what decides the records of a text."""
     fields = dataclasses.fields(pretraining_data.RecordSettings)
     values = {field.name: getattr(self, field.name) for field in fields}
+
     # Copies that differ only in their masks are of no use without masks.
     if not self.masks and "dupe_factor" not in self.given:
       values["dupe_factor"] = 1
@@ -234,11 +261,17 @@ class RecordFlags(shared_flags.StartSettings):
 def expand_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   """Returns the input files, at least one, and the output files."""
   inputs = file_search.expand_patterns(settings.input_file, "input_file")
+
+  # Only create_pretraining_data.py has --text_column, for tables of texts.
   has_flag = hasattr(settings, "text_column")
   text_files.check(inputs, getattr(settings, "text_column", None), has_flag)
+
   outputs = list(filter(None, map(str.strip, settings.output_file.split(","))))
   if not outputs:
     raise ValueError("--output_file: expected a file or a list of them")
+
+  # An output must not overwrite an input, nor another output. Real paths: two
+  # names, or a link, may lead to one file.
   taken = set(map(os.path.realpath, [*inputs, settings.vocab_file]))
   for path in outputs:
     if os.path.realpath(path) in taken:
@@ -252,15 +285,29 @@ def read_vocabulary(
   do_lower_case: bool = True,
   encode_id: Callable[[int], Any] = record_writer.encode_integer,
 ) -> pretraining_data.Vocabulary:
-  """Makes the tokenizer and reads its vocabulary; see `make_vocabulary`."""
+  """Makes the tokenizer and reads its vocabulary.
+
+  Args:
+    settings: --vocab_file, which must be set, and --do_whole_word_mask.
+    do_lower_case: for the tokenizer. It is of no use to a program that reads
+      records, which have tokens already.
+    encode_id: turns an id into the value in `Vocabulary`: bytes of a record
+      when records are written, `int` when they are masked while training.
+
+  Raises:
+    ValueError: whole words are asked for, but the vocabulary does not tell
+      which tokens continue a word.
+  """
   vocab_file = settings.vocab_file
   assert vocab_file  # The settings' `check` has asked for it.
   tokenizer = vocabulary_table.make_tokenizer(vocab_file, do_lower_case)
+
   if settings.do_whole_word_mask and not tokenizer.shows_continuations:
     raise ValueError(
       f"--do_whole_word_mask=true: {vocab_file} does not tell which pieces "
       "continue a word"
     )
+
   return pretraining_data.make_vocabulary(tokenizer, vocab_file, encode_id)
 
 
@@ -272,6 +319,7 @@ def prepare(
   These are masks for which records have no room, and letters that lower-casing
   strips from the first input file.
   """
+  # The original sets the two flags apart: nothing else notices if they differ.
   wanted = settings.max_seq_length * settings.masked_lm_prob
   if settings.max_predictions_per_seq < int(wanted):
     progress.note(
@@ -279,6 +327,7 @@ def prepare(
       f"masks fewer tokens than --masked_lm_prob asks for, {wanted:.0f} in a "
       "full record"
     )
+
   vocabulary = read_vocabulary(settings, settings.do_lower_case)
   lost_letters.report_file(
     inputs[0],
@@ -297,12 +346,14 @@ def print_summary(total: pretraining_data.Statistics, records: int) -> None:
     f" ({total.unknown_tokens / total.tokens:.2%} [UNK],"
     f" {total.tokens / total.sentences:.1f} a sentence)"
   )
+
   if total.documents_alone:
     progress.note(
       f"note: {total.documents_alone:,} of them made no records: random next "
       "sentences need another document with tokens in the block of "
       "--documents_per_block"
     )
+
   truncated = total.truncated_pairs / records
   print(f"{records:,} records ({truncated:.1%} of them truncated)")
 
@@ -312,9 +363,16 @@ def print_end(
 ) -> None:
   """Prints the files written, the time, and the next command.
 
-  Records whose names say that they are held out are not to be trained on.
+  Args:
+    settings: the flags with which the records were made.
+    outputs: the files of records.
+    records: how many records they have together.
+    start: when the program began, by `time.monotonic`.
   """
-  written, lines = ",".join(outputs), [f"wrote {', '.join(outputs)}"]
+  written = ",".join(outputs)
+  lines = [f"wrote {', '.join(outputs)}"]
+
+  # Records whose names say that they are held out must not be trained on.
   if all(_HELD_OUT.search(os.path.basename(path).lower()) for path in outputs):
     lines.append(
       "to evaluate on them, give run_pretraining.py "
@@ -322,13 +380,22 @@ def print_end(
     )
     program.print_end(start, *lines)
     return
-  # Four times through the records, of which a text has ten versions.
+
+  # BERT trained for about 40 epochs (appendix A.2). By default the records have
+  # a text ten times (--dupe_factor), without masks once: 4 or 40 passes.
   most = PretrainingSettings.num_train_steps
   batch = PretrainingSettings.train_batch_size
   passes = 4 if settings.masks else 40
   steps = min(max(records * passes // batch, 100), most)
-  size, model = "base" if steps == most else "mini", settings.model or None
   lines.append(describe_epochs(steps, batch, records))
+
+  # A short training is only enough for a small model. With --model its own
+  # config and vocabulary hold.
+  size = "base" if steps == most else "mini"
+  model = settings.model or None
+
+  # Lengths, masks and pairs must be as in the records. A tenth of the steps is
+  # warm-up, as in the defaults.
   command = program.command(
     "run_pretraining.py",
     input_file=written,
@@ -349,6 +416,11 @@ def print_end(
 
 def describe_epochs(steps: int, batch_size: int, records: int) -> str:
   """Says how often a training sees each record.
+
+  Args:
+    steps: updates.
+    batch_size: records per update.
+    records: how many there are.
 
   >>> describe_epochs(2177, 32, 17423)
   '2,177 steps of 32 are 4.0 epochs of 17,423 records'

@@ -15,6 +15,9 @@ _Settings = TypeVar("_Settings", bound=pretraining.PretrainingSettings)
 def read_settings(kind: type[_Settings]) -> _Settings:
   """Reads the flags and finds the files of --model."""
   settings = model_folder.find_files(kind.read())
+
+  # `read` checks only runs that train. Pre-training keeps no flags of an
+  # earlier training to wait for, so the check can be made here for all.
   settings.check_needs()
   devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   return devices.choose_precision(settings)
@@ -40,8 +43,9 @@ def open_data(
     config: of the model, which limits ids and lengths.
     masks: whether words are masked; if not, records have no masks in them.
 
-  Returns the data. A ValueError names a file that is missing or damaged, or
-  was made with other flags.
+  Raises:
+    ValueError: names a file that is missing or damaged, or was made with other
+      flags.
   """
   masking = settings if settings.dynamic_masking else None
   return open_files(settings, config, settings.next_sentence, masks, masking)
@@ -61,10 +65,12 @@ def open_files(
     config: of the model, which limits ids and lengths.
     next_sentence: whether records are sentence pairs.
     masks: whether words are masked, in the records or while reading.
-    masking: decides the masks of records without them.
+    masking: the flags by which masks are drawn while reading; None if they
+      are in the records, or if no words are masked.
 
-  Returns the data. A ValueError names a file that is missing or damaged, or
-  was made with other flags.
+  Raises:
+    ValueError: names a file that is missing or damaged, or was made with other
+      flags.
   """
   length = settings.max_seq_length
   model_folder.check_length(length, config)
@@ -73,12 +79,15 @@ def open_files(
     settings.eval_input_file or settings.input_file, "eval_input_file"
   )
 
-  # A look at each file shows now what would fail after hours.
-  has_masks = masks and not masking  # Otherwise they are drawn, or not learned.
+  # The first record of each file is checked now, since a file of other flags
+  # would fail only when its turn comes, perhaps after hours.
+  has_masks = masks and not masking
   spec, limits = _describe_records(settings, config, next_sentence, has_masks)
   paths = list(dict.fromkeys(train_files + eval_files))
   records.check_files(paths, spec, limits)
 
+  # How the training loop gets rows: an endless series of serialized records,
+  # which are parsed by the batch. The loop asks the rest about a bad row.
   source = training_input.TrainingInput(
     rows=functools.partial(
       records.training_dataset, train_files, settings.seed
@@ -88,16 +97,21 @@ def open_files(
     find_fault=lambda: records.find_fault(paths, spec, limits),
     identity=records.describe_files(train_files),
   )
+
+  # Ids as integers, for here they become tensors and not bytes of a record.
   if masking:
     vocabulary = pretraining.read_vocabulary(masking, encode_id=int)
     source = dynamic_masking.add_masks(
       source, paths, masking, settings.seed, vocabulary
     )
+
+  # An evaluation parses its records alike, but reads them in their order.
   parse = source.parse
   if settings.group_by_length:
     source = records.group_by_length(
       source, train_files, settings.train_batch_size, length, settings.seed
     )
+
   return pretraining_data.PretrainingData(
     train_files=train_files,
     eval_files=eval_files,
@@ -110,9 +124,11 @@ def open_files(
 
 def _describe_records(settings, config, next_sentence, has_masks):
   """Returns the features of the records by name, and their limits."""
+  # The beginnings of the names of features that these records lack.
   absent = () if has_masks else ("masked_lm_",)
   if not next_sentence:
     absent += ("next_sentence_",)
+
   length = settings.max_seq_length
   spec = records.pretraining_spec(length, settings.max_predictions_per_seq)
   spec = {n: kind for n, kind in spec.items() if not n.startswith(absent)}

@@ -55,10 +55,12 @@ class Run(training_run.TrainingRun):
 
   settings: pretraining.PretrainingSettings
   data: pretraining_data.PretrainingData
-  phase: training_plan.Phase | None = None  # For a training.
-  # The evaluations of this process, by step.
+  # Where in the training the run is; None without --do_train.
+  phase: training_plan.Phase | None = None
+  # The scores of the evaluations of this process, by step.
   scores: dict[int, dict[str, float]] = dataclasses.field(default_factory=dict)
-  # Those to train on, if `sample_labels` counted them.
+  # The right answers of the records to train on, if `sample_labels` counted
+  # them.
   labels: loss_watch.Labels | None = None
 
   def make_model(
@@ -78,18 +80,23 @@ class Run(training_run.TrainingRun):
     settings = self.settings
     dtype = settings.compute_dtype
     self.use_model(lambda: create_model(self.config, dtype), predict)
+
+    # Without the flag, an evaluation that finds no weights is an error.
     if settings.score_random_weights:
       variables = checkpoints.model_variables(self.model)
       self.step = output_folder.load_weights(settings, variables)
     else:
       self.step = output_folder.load_weights_of_run(settings, self.model)
 
-    # Unused weights must not decay.
+    # AdamW's decay would shrink weights that no loss uses. The optimizer gets
+    # only variables that are not frozen.
     if not (self.data.is_masked and settings.next_sentence):
       self.model.freeze_next_sentence()
     if not self.data.is_masked:
       self.model.heads.trainable = False
 
+    # A training is compared with the one that the folder records, so that it
+    # resumes with the same updates.
     if settings.do_train:
       flags = {name: getattr(settings, name) for name in _PHASE_FLAGS}
       self.phase = same_run.enter_phase(
@@ -99,6 +106,8 @@ class Run(training_run.TrainingRun):
         is_new_phase=settings.new_phase,
         writes=self.is_chief,
       )
+
+    # With these files the folder can be the --model of a fine-tuning.
     if self.is_chief:
       self.write_model_files(self.settings.vocab_file)
 
@@ -118,8 +127,10 @@ class Run(training_run.TrainingRun):
 
   def evaluate(self, step: int) -> dict[str, float]:
     """Scores a step, and describes the results in the report."""
-    if step in self.scores:  # The last one is requested twice.
+    # The last step is asked for twice: at the end of training and by --do_eval.
+    if step in self.scores:
       return self.scores[step]
+
     settings = self.settings
     rows, scores = pretraining_data.evaluate(
       self.predictor,
@@ -128,12 +139,16 @@ class Run(training_run.TrainingRun):
       settings.max_eval_steps,
     )
     self.scores[step] = scores
+
+    # Guesses learn the frequencies from the training records, and answer the
+    # same rows as the model.
     guesses = {}
     if self.labels:
       guesses = loss_watch.guess(
         self.labels, loss_watch.count(rows), self.config.vocab_size
       )
       self.guesses |= {f"eval/{name}": g for name, g in guesses.items()}
+
     self.add_section(
       "Evaluation",
       pretraining_data.describe,
@@ -151,17 +166,24 @@ class Run(training_run.TrainingRun):
       loss: what is minimised.
       **others: fields of `training_plan.TrainingTask` by name.
     """
-    settings, num_steps = self.settings, self.settings.num_train_steps
+    settings = self.settings
+    num_steps = settings.num_train_steps
+
+    # Warns during the training if the loss is no better than guessing.
     watch = None
     if self.labels and settings.learning_rate:
       watch = loss_watch.LossWatch(self.labels.words, settings.num_warmup_steps)
     elif self.labels:
       print("warning: --learning_rate=0 changes no weight")
+
+    # Large or compressed files would have to be read to be counted: no line.
     number = self.data.count_at_once()
     if number and self.is_chief:
       steps = num_steps - (self.phase.first_step if self.phase else 0)
       batch = settings.train_batch_size
       print(pretraining.describe_epochs(steps, batch, number))
+
+    # Adam's moments are variables: each device needs its copy.
     with self.strategy.scope():
       optimizer = optimization.create_optimizer(
         self.model.trainable_variables,
@@ -169,6 +191,7 @@ class Run(training_run.TrainingRun):
         num_steps,
         settings.num_warmup_steps,
       )
+
     plan = training_run.make_plan(
       settings, num_steps, phase=self.phase, watch=watch
     )
@@ -178,7 +201,11 @@ class Run(training_run.TrainingRun):
     self.step, signal = loop.train(
       self.strategy, {"": task}, plan, self.evaluate
     )
+
+    # If a file was changed meanwhile, the model has learned from both contents.
     self.data.check_unchanged()
+
+    # A shell expects 128 + the number of the signal that ended a program.
     if signal:
       sys.exit(128 + signal)
 
@@ -190,8 +217,26 @@ def open_run(
   data: pretraining_data.PretrainingData,
   strategy: tf.distribute.Strategy,
 ) -> Iterator[Run]:
-  """Compares the workers, claims the output folder, and sums up at the end."""
+  """Compares the workers, claims the output folder, and sums up at the end.
+
+  Args:
+    settings: the flags of run_pretraining.py, or of a program that has them.
+    config: of the model.
+    data: the records.
+    strategy: the devices; the same kind on all workers.
+
+  Yields:
+    The run, still without a model. After the body it writes the report and
+    prints the summary, unless the body raised.
+
+  Raises:
+    ValueError: workers have different flags or records, or another run uses
+      the output folder.
+  """
   start = time.monotonic()
+
+  # Workers with different records or configs would train one model wrongly, and
+  # nothing else would notice.
   workers.compare_workers(
     strategy,
     {
@@ -204,10 +249,13 @@ def open_run(
   with output_folder.claim(settings, config, strategy):
     run = Run(settings=settings, data=data, strategy=strategy, config=config)
     yield run
+
     if run.is_chief:
       run.first_scores = run.scores.get(run.step, {})
       run.write_report(start, "pre-training")
       print_summary(run, start)
+
+    # A worker that ends early would make the others fail.
     workers.wait_for_all(strategy)
 
 
@@ -216,28 +264,39 @@ def print_summary(run: Run, start: float) -> None:
   lines = []
   if run.settings.do_train:
     lines.append(f"wrote {run.folder}: the weights of step {run.step}")
-  points = reporting.read_curves(run.folder, run.step)
-  losses = {p["step"]: p["eval/loss"] for p in points if "eval/loss" in p}
-  # Those of an earlier phase may be of other data.
+
+  # The losses by step: also of earlier processes, if the run was resumed. The
+  # evaluations of an earlier phase may be of other data, and do not compare.
   first_step = run.phase.first_step if run.phase else run.step
-  losses = {step: loss for step, loss in losses.items() if step > first_step}
+  losses = {
+    point["step"]: point["eval/loss"]
+    for point in reporting.read_curves(run.folder, run.step)
+    if "eval/loss" in point and point["step"] > first_step
+  }
   losses |= {step: scores["loss"] for step, scores in run.scores.items()}
   if losses:
-    best = min(losses, key=losses.__getitem__)
+    best = min(losses, key=lambda step: losses[step])
     lines.append(
       f"best of {len(losses)} evaluations: step {best}, loss {losses[best]:.4g}"
     )
+
+  # What to do next: evaluate, if that was not asked for; go on training, if
+  # the model is no better than guessing; or fine-tune it.
   command = "the same command with --do_train=false --do_eval=true"
   if run.settings.do_eval or not run.data.is_masked:
     fault = _describe_lack_of_learning(run)
-    lines += [fault] if fault else []
+    if fault:
+      lines.append(fault)
     command = "" if fault else _describe_fine_tuning(run)
+
   program.print_end(start, *lines, command=command)
 
 
 def _describe_lack_of_learning(run: Run) -> str:
   """Says why the weights are not worth a fine-tuning, "" if they are."""
   advice = "train for more steps before you fine-tune, see docs/loss.md"
+
+  # Without labels to guess, or without an evaluation, nothing is compared.
   guess = run.guesses.get("eval/masked_lm_loss")
   loss = run.scores.get(run.step, {}).get("masked_lm_loss", -math.inf)
   if guess and loss >= guess.score:
@@ -245,15 +304,21 @@ def _describe_lack_of_learning(run: Run) -> str:
       f"no better than {guess.name} alone, whose masked-LM loss is "
       f"{guess.score:.4g}: {advice}"
     )
+
   is_random = not run.step and not run.settings.init_checkpoint
   return f"the weights are random: {advice}" if is_random else ""
 
 
 def _describe_fine_tuning(run: Run) -> str:
-  model, vocabulary = run.folder, run.settings.vocab_file
+  """Returns a command that fine-tunes the weights, with gaps to fill in."""
+  # A run that only evaluated other weights has none in its folder.
+  model = run.folder
   if output_folder.starts_elsewhere(run.settings):
     model = run.settings.model or "..."
-  return (
+  command = (
     f"python run_classifier.py --model={shlex.quote(model)} --task_name=... "
     "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
-  ) + ("" if vocabulary else " --vocab_file=...")
+  )
+
+  # Without --vocab_file none was copied to the folder.
+  return command if run.settings.vocab_file else f"{command} --vocab_file=..."

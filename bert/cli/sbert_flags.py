@@ -13,22 +13,41 @@ _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
 
 def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
-  """Returns the flags that are stated and not given, and `PREPARATION`.
+  """Reads what the files of sentence-transformers state, and prints it.
 
-  With --pooling, nothing of what depends on it. A ValueError if --prompt_name
-  is not the name of a prompt of the model.
+  Args:
+    settings: the flags of a program, with a model that `open_model` opens. A
+      flag that the user gave counts more than a file, and with --pooling the
+      settings that depend on the pooling are not read.
+    more: names of flags that the program also takes from the files, such as
+      "layers".
+
+  Returns:
+    The values by the name of the flag, together with the entries of
+    `text_prompts.PREPARATION`; {} if no folder of the model has such files.
+
+  Raises:
+    ValueError: --prompt_name is not the name of a prompt of the model.
   """
   asked = getattr(settings, "prompt_name", None)
   names = {"pooling", "normalize", "max_seq_length", *more} - settings.given
+
+  # The first folder of the model that has such files decides.
   for folder in settings.open_model().folders:
-    found = sbert_files.read(folder, "pooling" not in settings.given)
-    if not found:
+    stated = sbert_files.read(folder, "pooling" not in settings.given)
+    if not stated:
       continue
-    flags = {name: found[name] for name in found if name in names}
-    shown = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
-    if shown:
-      progress.note(f"{shown}, as sentence-transformers' files in {folder} say")
-    texts = {name: found[name] for name in text_prompts.PREPARATION}
+
+    # The vector of a text: pooling, length, normalization.
+    flags = {name: stated[name] for name in stated if name in names}
+    listing = " ".join(f"--{n}={same_run.show(v)}" for n, v in flags.items())
+    if listing:
+      progress.note(
+        f"{listing}, as sentence-transformers' files in {folder} say"
+      )
+
+    # The text before it becomes tokens: the user's prompt, or the default one.
+    texts = {name: stated[name] for name in text_prompts.PREPARATION}
     if asked is not None:
       texts["default_prompt_name"] = asked
     name = texts["default_prompt_name"]
@@ -37,10 +56,15 @@ def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
       default = ", the default" if asked is None else ""
       line = f"{prompt!r} precedes every text: the prompt {name}{default}"
       progress.note(line)
-    texts["lower_case"] &= not settings.do_lower_case  # Which does that, too.
+
+    # The tokenizer's --do_lower_case lower-cases, too (and strips accents):
+    # then nothing is left to do.
+    texts["lower_case"] &= not settings.do_lower_case
     if texts["lower_case"]:
       progress.note(f"texts are lower-cased, as the files in {folder} say")
     return flags | texts
+
+  # No folder has such files: a model without prompts has no prompt to ask for.
   if asked is not None:
     text_prompts.find_prompt(None, asked, "--prompt_name")
   return {}
@@ -51,9 +75,12 @@ def follow_start(settings: _Settings) -> _Settings:
 
   A ValueError says that the model prepares its texts as no training does.
   """
+  # A run with weights of its own follows what its folder records instead.
   begins = settings.do_train and settings.init_checkpoint
   if begins or output_folder.starts_elsewhere(settings):
     flags = read(settings)
+
+    # Training takes texts as they are: the vectors would not be the model's.
     texts = {name: flags.pop(name, None) for name in text_prompts.PREPARATION}
     if texts["lower_case"] or texts["default_prompt_name"]:
       raise ValueError(
@@ -61,6 +88,7 @@ def follow_start(settings: _Settings) -> _Settings:
         "text, or for lower case with accents, which this program has not: "
         "remove default_prompt_name and do_lower_case from a copy of it"
       )
+
     return dataclasses.replace(settings, **flags)
   return settings
 

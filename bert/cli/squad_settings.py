@@ -28,6 +28,7 @@ class SquadSettings(
 ):
   """The settings of run_squad.py."""
 
+  # The files, and how a question and its text become windows.
   max_seq_length: int = _data(
     384,
     "The maximum number of tokens of an input: question and window of the "
@@ -78,6 +79,8 @@ class SquadSettings(
     "original. false pads a batch only to its longest window, which is faster.",
     decides=("model",),
   )
+
+  # How answers are chosen from the scores of their first and last tokens.
   do_predict: bool = _answers(
     False, "Whether to answer the questions of --predict_file, after training."
   )
@@ -115,8 +118,13 @@ class SquadSettings(
   def check(self) -> None:
     """Refuses flags that contradict each other, too, and a missing file."""
     super().check()
-    if self.do_train:  # Else the lengths are those of the training.
+
+    # A run that does not train takes the lengths from the training's folder,
+    # which is read later.
+    if self.do_train:
       squad_features.check_lengths(self.max_seq_length, self.max_query_length)
+
+    # --eval_share splits --train_file, so it is needed without a training, too.
     splits = bool(self.eval_share)
     for name, path, is_asked in (
       ("train_file", self.train_file, self.do_train or splits),
@@ -124,14 +132,20 @@ class SquadSettings(
     ):
       if is_asked and not path:
         raise ValueError(f"--do_{name.removesuffix('_file')} needs --{name}")
+
     if self.evaluates_in_training and not self.scored_file:
       raise ValueError(
         "an evaluation while training needs --eval_file, or --predict_file"
       )
+
+    # Without a training, flags that are not given become the training's, and
+    # `check_answers` is called when they are known.
     squad_results.parse_threshold(self.null_score_diff_threshold)
     self._check_whole_words()
-    if self.do_train:  # Else other flags may become those of the training.
+    if self.do_train:
       self.check_answers()
+
+    # Last, since it reads files: a flag may be wrong more plainly.
     self._check_tables()
 
   def _check_whole_words(self) -> None:
@@ -174,14 +188,18 @@ class SquadSettings(
     """The file to evaluate and tune on, or whose held-out share to."""
     if self.eval_share:
       return self.train_file
+
+    # In SQuAD one file, dev, is evaluated and predicted.
     return self.eval_file or self.predict_file
 
   def choose_metric(self, default: str = "f1") -> str:
     """Returns the name of the score that decides which weights are best."""
-    known = ["exact_match", "f1"]
+    # For the "best" scores the threshold of "no answer" is tuned on the file,
+    # as SQuAD's own evaluation script does.
+    names = ["exact_match", "f1"]
     if self.version_2_with_negative:
-      known += ["best_exact_match", "best_f1"]
-    return shared_flags.choose_metric(self.best_metric or default, known)
+      names += ["best_exact_match", "best_f1"]
+    return shared_flags.choose_metric(self.best_metric or default, names)
 
   def for_features(self) -> squad_features.SquadFeatureSettings:
     """Returns what shapes the features."""

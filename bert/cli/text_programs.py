@@ -33,7 +33,14 @@ class TextModel(NamedTuple):
     forward: prediction.Forward = prediction.DEFAULT_FORWARD,
     of_tokens: bool = False,
   ) -> text_inputs.Predict:
-    """Makes a `text_inputs.predict` that takes rows alone."""
+    """Makes a `text_inputs.predict` that takes rows alone.
+
+    Args:
+      predict: makes the predictions of a batch from what `forward` returns.
+      forward: calls the model on a batch.
+      of_tokens: whether predictions are [B, S, ...]; their padding is cut off.
+    """
+    # A TPU compiles each shape anew: there, all batches have the full length.
     length = self.settings.max_seq_length
     is_static = devices.uses_fixed_shapes(self.settings)
     return functools.partial(
@@ -52,20 +59,37 @@ def open_model(
   make_model: Callable[[Any, str], keras.Model],
   tokens: Sequence[str] = (),
 ) -> TextModel:
-  """Makes the model of the flags and loads its weights, before any tensor."""
+  """Makes the model of the flags and loads its weights, before any tensor.
+
+  Args:
+    settings: the flags, of which `model_folder.find_files` has found the files.
+    make_model: takes the config and a Keras dtype policy.
+    tokens: more tokens that the tokenizer does not split, such as "[MASK]".
+
+  Raises:
+    ValueError: the files of the model do not fit together.
+  """
   devices.check_tpu_paths(settings)
   settings = devices.choose_precision(settings)
   strategy = devices.make_strategy(settings, says_so=False)
+
+  # The vocabulary and the lengths must fit the config.
   config = model_folder.read_checked_config(settings)
   tokenizer = vocabulary_table.make_tokenizer(
     settings.vocab_file, settings.do_lower_case, tokens
   )
+
+  # Each device gets a copy of the variables. The layers of the encoder must all
+  # be in the checkpoint; parts above them may be missing.
   with strategy.scope():
     model = make_model(config, settings.compute_dtype)
-  start, variables = settings.open_model(), checkpoints.model_variables(model)
+  start = settings.open_model()
+  variables = checkpoints.model_variables(model)
   checkpoints.check_masked_lm(start.weights, variables)
   checkpoints.assign(start.weights, variables, checkpoints.is_above_layers)
-  # The standard output may be the program's result.
+
+  # A note, which goes to the standard error: the standard output may be the
+  # program's result.
   progress.note(f"weights from {start.source}, {devices.describe(settings)}")
   return TextModel(config, tokenizer, model, strategy, settings)
 
@@ -75,10 +99,13 @@ def export_command(
 ) -> str:
   """Returns the command that exports the model; flags of None are left out."""
   names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
+
+  # --model is shorter. But a folder with settings.json was trained for a task,
+  # and as --model it would be exported for that task.
   folder = settings.folder
-  # What was trained for a task would be exported for that, as --model.
   if folder and "settings.json" not in file_search.list_folder(folder):
     names = ["model", *(name for name in names if name in settings.given)]
+
   flags = {name: getattr(settings, name) for name in names} | flags
   flags |= {"max_seq_length": settings.max_seq_length, "task": task}
   flags["export_dir"] = f"{task}_export"
@@ -95,41 +122,63 @@ class Lines:
     settings: inference_settings.InferenceSettings,
     texts: Sequence[str] = (),
   ):
-    path, self._texts = settings.input_file, texts
+    """Finds the files, and reads nothing yet.
+
+    Args:
+      settings: --input_file and --text_column.
+      texts: given on the command line, instead of --input_file.
+    """
+    path = settings.input_file
+    self._input_file = path
+    self._texts = texts
     self._is_piped = settings.reads_standard_input
-    self._input_file, self._paths = path, [] if texts else [path]
+    self._paths = [] if texts else [path]
+
+    # Only files have columns: a pipe's lines are read as plain text.
     if settings.text_column and (texts or self._is_piped):
       raise ValueError(
         "--text_column needs --input_file=<a file of JSON Lines, CSV or TSV>"
       )
+
+    # The settings have checked the files of this machine; remote ones are
+    # checked now that TensorFlow is imported.
     if not self._is_piped:
       self._paths = file_search.expand_patterns(path, "input_file")
-      # The settings have looked at those of this machine.
       remote = [path for path in self._paths if not os.path.exists(path)]
       text_files.check(remote, settings.text_column)
+
     # Whether a user types the lines and waits for answers.
     self.is_typed = self._is_piped and not texts and sys.stdin.isatty()
     self._tokenizer = settings.vocab_file, settings.do_lower_case
     self._column = settings.text_column
-    self.count = self._bytes = 0
+
+    # The lines and bytes that have been read. Without a known size, as of a
+    # pipe, progress has no end to estimate.
+    self.count = 0
+    self._bytes = 0
     self._progress = progress.Progress(text_files.known_size(self._paths) or 0)
 
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
     """Yields the lines once; the input must not be empty."""
     if self._paths and not self._is_piped:
       lost_letters.report_file(self._paths[0], *self._tokenizer, self._column)
-    self._progress = progress.Progress(self._progress.total)  # From now on.
+
+    # The clock starts anew: loading the model took time since `__init__`.
+    self._progress = progress.Progress(self._progress.total)
     for text in self._texts:
       yield text_inputs.InputLine(self.count, text, "--text")
       self.count += 1
+
     for path in self._paths:
       name = "standard input" if self._is_piped else path
       rows = text_files.read(path, self._column)
       for number, text in enumerate(rows, 1):
+        # Editors on Windows put a byte order mark before the first line.
         text = text.removeprefix("\ufeff") if number == 1 else text
         yield text_inputs.InputLine(self.count, text, f"{name}:{number}")
         self.count += 1
         self._bytes += len(text.encode()) + 1
+
     if not self.count:
       raise ValueError(f"--input_file={self._input_file}: the input is empty")
 

@@ -16,11 +16,12 @@ Series = Mapping[str, Sequence[Point]]
 
 # A chart's units, which are a phone's pixels.
 _WIDTH, _HEIGHT = 420, 260
+# The margins around the axes: numbers and names stand in them.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 8, 40
 MOST_LINES = 6  # Their colours stand in report.css, each with its own dashes.
 _MOST_POINTS = 200  # A line of more has averages of neighbours.
 _MOST_DOTS = 25  # The points of a longer line are hidden.
-_SMOOTHED = 20  # From so many points on, a line can be smoothed.
+_SMOOTHED = 20  # The points that a line needs to be smoothed.
 _ROOM = 0.06  # The share of an axis that may have no data.
 _TICKS = 5
 
@@ -89,13 +90,18 @@ def line_chart(
   Args:
     x: the name of the x axis.
     scales: one, or two that share a chart if they have at most six lines.
-    limits: of the axes; None for those of the points.
+    limits: of all axes; None: as far as the points of each go.
+    joined: whether points are joined by lines.
     smoothed: names of lines that are drawn as averages over their pale points.
 
-  Returns HTML: of more than six lines several charts, without points nothing.
+  Returns:
+    HTML: of more than six lines several charts, "" without points.
   """
   finite = [s._replace(lines=_finite_lines(s.lines, joined)) for s in scales]
-  counts, charts = [len(scale.lines) for scale in finite], [finite]
+
+  # One chart, if both scales have lines and the colours suffice.
+  counts = [len(scale.lines) for scale in finite]
+  charts = [finite]
   if not all(counts) or sum(counts) > MOST_LINES:
     charts = [[part] for scale in finite for part in _split(scale)]
   return "".join(
@@ -116,27 +122,33 @@ def _finite_lines(series: Series, joined: bool) -> dict[str, np.ndarray]:
   for name, values in series.items():
     points = np.array(values, float).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]
+
+    # A long line: averages of neighbours, each at the last of their places.
     if joined and len(points) > _MOST_POINTS:
       size = -(-len(points) // _MOST_POINTS)
       parts = np.split(points, range(size, len(points), size))
       points = np.array([(part[-1, 0], part[:, 1].mean()) for part in parts])
+
     if len(points):
       finite[name] = points
   return finite
 
 
 def _draw_chart(x_name, scales, limits, joined, smoothed) -> str:
-  """Draws a chart of one y axis, or of two."""
+  """Draws a chart of one y axis, or of two: the second one at the right."""
+  # The axes: levels, too, must have room on theirs.
   edge = _WIDTH - (_RIGHT if len(scales) == 1 else _LEFT)
   points = [np.concatenate([*scale.lines.values()]) for scale in scales]
   x = _make_axis(np.concatenate(points)[:, 0], limits, _LEFT, edge)
-  heights = [
-    np.append(p[:, 1], [*scale.levels.values()])
-    for p, scale in zip(points, scales, strict=True)
-  ]
-  ys = [_make_axis(h, limits, _HEIGHT - _BOTTOM, _TOP) for h in heights]
+  ys = []
+  for scale, points_of_scale in zip(scales, points, strict=True):
+    heights = np.append(points_of_scale[:, 1], list(scale.levels.values()))
+    # A picture's pixels count from its top.
+    ys.append(_make_axis(heights, limits, _HEIGHT - _BOTTOM, _TOP))
   drawn = _draw_axes(x, ys, [x_name, *(scale.axis for scale in scales)])
-  keys, (title, *others) = "", (scale.title for scale in scales)
+
+  # The lines, and above the picture a key for each; → marks the right axis.
+  keys = ""
   colours = (f"c{i}" for i in range(MOST_LINES))
   for y, scale in zip(ys, scales, strict=True):
     arrow = "" if y is ys[0] else " →"
@@ -147,9 +159,14 @@ def _draw_chart(x_name, scales, limits, joined, smoothed) -> str:
         '<span><svg class="key" viewBox="0 0 26 6"><path class="line '
         f'{colour}" d="M0 3H26"/></svg> {html.escape(name)}{arrow}</span> '
       )
+
+  # The levels last: their names stand over the lines.
   for y, scale in zip(ys, scales, strict=True):
     drawn += _draw_levels(scale.levels, y, edge, is_left=y is ys[0])
-  title = html.escape(" and ".join([title, *map(str.lower, others)]))
+
+  # "Losses and scores".
+  first, *more = (scale.title for scale in scales)
+  title = html.escape(" and ".join([first, *map(str.lower, more)]))
   return (
     f'<figure><figcaption>{title}</figcaption><div class="keys">{keys}</div>'
     f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{title}">'
@@ -158,16 +175,28 @@ def _draw_chart(x_name, scales, limits, joined, smoothed) -> str:
 
 
 def _make_axis(values, limits, start, end) -> _Axis:
-  """Makes an axis that ends near the numbers; at 0, if they are not far."""
+  """Makes an axis that ends near the numbers; at 0, if they are not far.
+
+  `start` and `end` are pixels. `limits` replace the range of the values.
+  """
   low, high = limits or (float(values.min()), float(values.max()))
-  if high - low <= 1e-12 * max(abs(low), abs(high)):  # But for rounding.
+
+  # Equal values, up to rounding, get an axis around them.
+  if high - low <= 1e-12 * max(abs(low), abs(high)):
     low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
   if 0 < low < high / 2:
     low = 0
-  step, room = round_step(low, high), _ROOM * (high - low)
-  first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
+
+  # Round numbers, from the last one below the data to the first one above. The
+  # 1e-6 let rounding errors of a division not add another one; 15 digits make
+  # 0.3 of 3 * 0.1.
+  step = round_step(low, high)
+  first = math.floor(low / step + 1e-6)
+  last = math.ceil(high / step - 1e-6)
   ticks = [float(f"{n * step:.15g}") for n in range(first, last + 1)]
+
   # An axis ends at a round number only if there is one near the data.
+  room = _ROOM * (high - low)
   low = ticks[0] if low - ticks[0] <= room else low
   high = ticks[-1] if ticks[-1] - high <= room else high
   return _Axis([t for t in ticks if low <= t <= high], low, high, start, end)
@@ -175,12 +204,17 @@ def _make_axis(values, limits, start, end) -> _Axis:
 
 def _draw_axes(x: _Axis, ys: Sequence[_Axis], names: Sequence[str]) -> str:
   """Draws lines at round numbers, the numbers, and the names of the axes."""
-  bottom, middle_x = _HEIGHT - _BOTTOM, (_LEFT + x.end) / 2
+  bottom = _HEIGHT - _BOTTOM
+  middle_x = (_LEFT + x.end) / 2
   parts = [_text_at(middle_x, _HEIGHT - 6, "middle name", names[0])]
+
+  # The lines of the first y axis only: two grids would cross.
   grid = "".join(f"M{_LEFT} {pixel}H{x.end}" for pixel, _ in ys[0].numbers())
   for pixel, text in x.numbers():
     grid += f"M{pixel} {_TOP}V{bottom}"
     parts.append(_text_at(pixel, bottom + 15, "middle", text))
+
+  # Of each side: where a text is held, the x of its numbers and of its name.
   sides = (("end", _LEFT - 5, 11), ("start", x.end + 5, _WIDTH - 4))
   for y, name, (kind, edge, place) in zip(ys, names[1:], sides, strict=False):
     for pixel, text in y.numbers():
@@ -210,7 +244,10 @@ def _draw_levels(levels, y: _Axis, edge: float, is_left: bool) -> str:
 
 def _draw_line(colour, name, points, x, y, joined, smoothed) -> str:
   """Draws one line; hovering over a point shows its values."""
-  left, top = x.to_pixels(points[:, 0]), y.to_pixels(points[:, 1])
+  left = x.to_pixels(points[:, 0])
+  top = y.to_pixels(points[:, 1])
+
+  # Paths by their class in report.css.
   smoothed = smoothed and len(points) >= _SMOOTHED
   paths = {"line": top} if joined else {}
   if smoothed:
@@ -219,6 +256,9 @@ def _draw_line(colour, name, points, x, y, joined, smoothed) -> str:
   for kind, heights in paths.items():
     places = "L".join(map("{} {}".format, left, heights))
     drawn += f'<path class="{kind} {colour}" d="M{places}"/>'
+
+  # Dots carry the values. On a long line they would hide it, so only hovering
+  # shows them.
   is_hidden = joined and (smoothed or len(points) > _MOST_DOTS)
   kind = f"dot hidden {colour}" if is_hidden else f"dot {colour}"
   return drawn + "".join(
@@ -230,6 +270,7 @@ def _draw_line(colour, name, points, x, y, joined, smoothed) -> str:
 
 def _smooth(heights: np.ndarray) -> list[float]:
   """Averages each height and those of its neighbours, a tenth of all."""
+  # At the ends the window has fewer heights, hence the division by their count.
   window = np.ones(2 * (len(heights) // _SMOOTHED) + 1)
   counts = np.convolve(np.ones(len(heights)), window, "same")
   return (np.convolve(heights, window, "same") / counts).round(1).tolist()

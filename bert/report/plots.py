@@ -59,6 +59,8 @@ def _make_cell(cell: Cell) -> str:
     return f'<td><a href="{address}">{_text(cell.text)}</a></td>'
   if isinstance(cell, str):
     return f'<td dir="auto">{_text(cell)}</td>'
+
+  # Numbers are flush right. report.css mixes the colour from the share.
   style = ""
   if isinstance(cell, Shaded):
     style = f' style="--share:{cell.share:.3g}"'
@@ -93,10 +95,14 @@ def score_table(
 ) -> str:
   """Makes a table whose floats are scores, shaded by how near the best is.
 
-  Most scores are in the upper half: there, the shades differ the most.
+  Args:
+    header: the names of the columns.
+    rows: the cells.
+    best: the best possible score, such as 100 for percents.
   """
 
   def shade(cell):
+    # Most scores are in the upper half: the power makes shades differ there.
     is_score = isinstance(cell, float)
     return Shaded(cell, (cell / best) ** 3) if is_score else cell
 
@@ -115,6 +121,8 @@ def confusions(
     rows = frequent_confusions(confusion, names)
     listed = table(("true", "predicted", "count"), rows)
     return f"<h3>Most frequent confusions</h3>{listed or '<p>None.</p>'}"
+
+  # A row is shaded by its shares, so that rare labels show their errors, too.
   counts = confusion.as_matrix(len(names))
   shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
   rows = (
@@ -138,10 +146,16 @@ def label_table(
 
 
 def calibration_chart(probabilities: np.ndarray, right: np.ndarray) -> str:
-  """Draws how often predictions of some probability are right."""
+  """Draws how often predictions of some probability are right.
+
+  Predictions are grouped by the tenth that their probability is in. The
+  expected calibration error is the mean distance of the groups from the
+  diagonal, weighted by their size (Guo et al., 2017, section 2).
+  """
   tenths = np.minimum((probabilities * 10).astype(np.int8), 9)
   bins = metrics.average_groups(tenths, probabilities, right)
   error = sum(n * abs(p - r) for _, n, p, r in bins) / len(probabilities)
+
   name = f"observed (expected error {error:.3f})"
   lines = {name: [(p, r) for *_, p, r in bins], "ideal": [(0, 0), (1, 1)]}
   scale = charts.Scale("Calibration", "share right", lines)
@@ -162,14 +176,24 @@ def page(
 ) -> str:
   """Makes a page that needs no other file; empty sections are left out.
 
-  The `scores` are large at its top.
+  Args:
+    title: plain text, as the subtitle is.
+    subtitle: a line below the title.
+    sections: HTML by title, in their order.
+    scores: shown large at the top, the first one larger.
   """
   style = pathlib.Path(__file__).with_name("report.css").read_text()
+
+  # Each section has a link to it at the top.
   filled = [(_text(name), body) for name, body in sections.items() if body]
-  links, parts = "", ""
+  links = ""
+  parts = ""
   for i, (name, body) in enumerate(filled):
     links += f'<a href="#s{i}">{name}</a> '
     parts += f'<section id="s{i}"><h2>{name}</h2>\n{body}</section>\n'
+
+  # The policy forbids scripts and anything from the net: texts of a report come
+  # from data.
   text = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -178,6 +202,7 @@ def page(
     f"<style>\n{style}</style></head>\n<body><h1>{_text(title)}</h1>\n"
     f"<p>{_text(subtitle)}</p>\n{tiles(scores)}<nav>{links}</nav>\n{parts}</body></html>\n"
   )
+
   # JSON can hold halves of characters, which a file cannot.
   return text.encode("utf-8", "replace").decode()
 
@@ -187,21 +212,20 @@ def format_report(
 ) -> str:
   """Returns a table of the scores of each label, the averages, the accuracy."""
 
-  def make_row(name, *scores, support):
+  def make_row(name, scores, support):
     return [name, *(f"{score:.4f}" for score in scores), str(support)]
 
-  total = report.support.sum()
-  # The micro average of single labels is the accuracy.
+  rows = [["", *metrics.COLUMNS]]
+  for name, *scores, support in report.rows(label_names):
+    rows.append(make_row(name, scores, support))
+  rows.append([""] * 5)
+
+  # The micro average of single labels is the accuracy: no row of its own.
   averages = ["macro", "weighted"] if report.confusion else metrics.AVERAGES
-  return _align(
-    [
-      ["", *metrics.COLUMNS],
-      *(make_row(*row, support=n) for *row, n in report.rows(label_names)),
-      [""] * 5,
-      *(make_row(n, *getattr(report, n), support=total) for n in averages),
-      ["accuracy", "", "", f"{report.accuracy:.4f}", ""],
-    ]
-  )
+  for name in averages:
+    rows.append(make_row(name, getattr(report, name), report.support.sum()))
+  rows.append(["accuracy", "", "", f"{report.accuracy:.4f}", ""])
+  return _align(rows)
 
 
 def format_confusion(
@@ -214,15 +238,19 @@ def format_confusion(
   """
   assert report.confusion is not None
   if len(label_names) > _LARGEST_SHOWN:
-    found = frequent_confusions(report.confusion, label_names)
-    if not found:
+    errors = frequent_confusions(report.confusion, label_names)
+    if not errors:
       return "no label is taken for another"
-    lines = [f"{true} -> {other}: {count}" for true, other, count in found]
+    lines = [f"{true} -> {other}: {count}" for true, other, count in errors]
     return "\n".join(["most frequent confusions, true -> predicted:", *lines])
+
   matrix = report.confusion.as_matrix(len(label_names))
   rows = [["true \\ predicted", *label_names]]
   for name, counts in zip(label_names, matrix, strict=True):
     rows.append([name, *map(str, counts)])
+
+  # Columns are two spaces apart. If the names of the columns make the lines too
+  # long, numbers stand for them, which also precede the names of the rows.
   if sum(_column_widths(rows)) + 2 * len(label_names) > _LINE_LENGTH:
     for number, row in enumerate(rows[1:], start=1):
       rows[0][number] = str(number)
@@ -235,21 +263,23 @@ def frequent_confusions(
 ) -> list[tuple[str, str, int]]:
   """Returns the twenty most frequent errors: true label, predicted, count."""
   wrong = np.flatnonzero(confusion.true != confusion.predicted)
+  # A stable order: equal counts stay in the order of their labels.
   order = wrong[np.argsort(-confusion.count[wrong], kind="stable")]
-  found = []
+  errors = []
   for i in order[:_LARGEST_SHOWN].tolist():
     true, predicted, count = (int(values[i]) for values in confusion)
-    found.append((label_names[true], label_names[predicted], count))
-  return found
+    errors.append((label_names[true], label_names[predicted], count))
+  return errors
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:
   """Makes a table: the first column flush left, the others flush right."""
   widths = _column_widths(rows)
   lines = []
-  for first, *others in rows:
+  for first, *numbers in rows:
+    # Not `str.ljust`, which counts characters and not columns.
     cells = [first + " " * (widths[0] - _width(first))]
-    for cell, width in zip(others, widths[1:], strict=True):
+    for cell, width in zip(numbers, widths[1:], strict=True):
       cells.append(" " * (width - _width(cell)) + cell)
     lines.append("  ".join(cells).rstrip())
   return "\n".join(lines)
