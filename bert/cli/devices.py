@@ -11,6 +11,7 @@ from bert.data import processor, progress, remote
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "teacher"}
+# For `needs`: flags that only say something about a TPU.
 _TPU = ("use_tpu=true", "distribution=tpu")
 _devices = typed_flags.group("Devices")
 _Settings = TypeVar("_Settings", bound="DeviceSettings")
@@ -20,6 +21,7 @@ _Settings = TypeVar("_Settings", bound="DeviceSettings")
 class DeviceSettings(typed_flags.Settings):
   """The settings of devices and precision."""
 
+  # The devices, and how numbers are computed on them.
   distribution: str = _devices(
     "default",
     "default: one device. mirrored: all devices of this machine. multi_worker: "
@@ -44,6 +46,8 @@ class DeviceSettings(typed_flags.Settings):
     "On GPUs: whether float32 products may round their inputs to "
     "TensorFloat-32. Faster, with errors of 1e-3 instead of 1e-6.",
   )
+
+  # The original's flags of TPUs, with which its command lines still work.
   use_tpu: bool = _devices(False, "The same as --distribution=tpu.")
   tpu_name: str | None = _devices(
     None,
@@ -75,6 +79,8 @@ class DeviceSettings(typed_flags.Settings):
   @property
   def packs_weights(self) -> bool:
     """Whether the process only predicts, with products that gain from it."""
+    # oneDNN keeps packed copies of the weights, which a training would make
+    # wrong; with float32 products they gain nothing. See imports.py.
     is_plain = self.distribution == "default" and not uses_tpu(self)
     trains = getattr(self, "do_train", False)
     gains = self.precision != "float32" and processor.multiplies_bfloat16()

@@ -8,7 +8,7 @@ from bert.report import retrieval_scores
 from bert.tasks import classification, classification_tasks
 
 _task = typed_flags.group("Task")
-# Of the files in --data_dir.
+# The endings of the files in --data_dir.
 _ENDINGS = (".tsv", ".csv", ".jsonl", ".json", ".txt")
 _PAIR_SCORES = ("spearman", "pearson")
 # The scores by the objective; the first one decides which weights are best.

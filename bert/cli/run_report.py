@@ -276,6 +276,7 @@ def _draw_charts(by_title, chosen, guesses) -> str:
 
 
 def _list_settings(settings) -> str:
+  """Makes a table, closed at first, of the flags that have a value."""
   rows = sorted(
     (name, str(value))
     for name, value in settings.flag_values().items()
@@ -286,6 +287,7 @@ def _list_settings(settings) -> str:
 
 
 def _list_files(folder) -> str:
+  """Makes a table of the results in a folder, with links and sizes."""
   states = list_files(folder)
   names = sorted(n for n in states if is_result(n) and n != _NAME)
   rows = ((plots.Link(n, urllib.parse.quote(n)), states[n].size) for n in names)

@@ -9,6 +9,7 @@ from bert.cli import devices, flag_texts, typed_flags
 from bert.data import file_search, path_checks
 from bert.vocabularies import vocabulary_table
 
+# The groups under which --help lists the flags.
 _model = typed_flags.group("Model")
 _data = typed_flags.group("Data")
 _training = typed_flags.group("Training")
@@ -39,6 +40,7 @@ class StartSettings(typed_flags.Settings):
 class ModelSettings(StartSettings):
   """The settings of programs that train a model."""
 
+  # What a training starts from: --model stands for the two flags after it.
   model: str | None = _model(None, flag_texts.MODEL, path="model")
   bert_config_file: str | None = _model(
     None, flag_texts.CONFIG, unless="model", path="file"
@@ -49,6 +51,8 @@ class ModelSettings(StartSettings):
     "another library. Ignored if --output_dir already has a checkpoint.",
     path="checkpoint",
   )
+
+  # What a program leaves behind.
   output_dir: str = _model(
     typed_flags.REQUIRED,
     "The folder that the program writes to: checkpoints, results, TensorBoard "
@@ -64,7 +68,12 @@ class ModelSettings(StartSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSettings(typed_flags.Settings):
-  """How texts become inputs of a model."""
+  """How texts become inputs of a model.
+
+  `decides` names what a flag changes: flags of "features" are recorded with the
+  rows that were made of texts, flags of "model" and "answers" with the trained
+  model. See `typed_flags.Flag`.
+  """
 
   vocab_file: str = _model(
     None,
@@ -86,6 +95,7 @@ class TextSettings(typed_flags.Settings):
     least=3,
     decides=("features", "answers"),
   )
+  # It decides nothing: the answers are the same, only slower.
   pad_to_max_length: bool = _data(
     False,
     "Whether to pad every batch to --max_seq_length. TPUs need it; elsewhere "
@@ -102,6 +112,7 @@ class TextSettings(typed_flags.Settings):
 class TrainingSettings(ModelSettings):
   """The settings of every training."""
 
+  # The updates.
   do_train: bool = _training(False, "Whether to train.")
   learning_rate: float = _training(
     5e-5,
@@ -117,6 +128,9 @@ class TrainingSettings(ModelSettings):
     least=1,
     decides=("training",),
   )
+
+  # How an update is computed. These flags trade memory and time; apart from
+  # dropout masks and rounding, the update is the same.
   gradient_accumulation_steps: int = _training(
     1,
     "Computes each batch in this many parts, one after another. This needs "
@@ -134,6 +148,8 @@ class TrainingSettings(ModelSettings):
     "makes fewer if a call would take more than a few seconds.",
     least=1,
   )
+
+  # What interrupts the training.
   save_checkpoints_steps: int = _training(
     1000, "The number of steps between two checkpoints.", least=1
   )
@@ -150,6 +166,8 @@ class TrainingSettings(ModelSettings):
     "during training.",
     least=0,
   )
+
+  # All random choices derive from it, so that a run can be repeated.
   seed: int = _training(
     12345,
     "Decides the initial weights, the order of the examples and the dropout "
@@ -168,6 +186,7 @@ class TrainingSettings(ModelSettings):
     if not any(getattr(self, name) for name in work):
       *names, last = [f"--{name}=true" for name in work]
       raise ValueError(f"nothing to do: pass {', '.join(names)} or {last}")
+
     super().check()
 
 
@@ -177,6 +196,7 @@ class FineTuningSettings(
 ):
   """The settings of every fine-tuning program."""
 
+  # The length of the training, and the learning rate on the way.
   num_train_epochs: float = _training(
     3.0, "How many times to go through the training data.", least=0.0, most=1e6
   )
@@ -201,11 +221,16 @@ class FineTuningSettings(
     most=1.0,
     decides=("training",),
   )
+
+  # For a quick trial, or to see how much data a task needs.
   max_train_examples: int | None = _training(
     None,
     "Trains only on this many examples, the first of the file. Default: all.",
     least=1,
   )
+
+  # Distillation: a small model learns from the logits of a large one (Hinton et
+  # al., 2015, https://arxiv.org/abs/1503.02531).
   teacher: str | None = _training(
     None,
     "A trained model to learn from as well (distillation): the --output_dir of "
@@ -232,6 +257,9 @@ class FineTuningSettings(
     needs="teacher",
     decides=("training",),
   )
+
+  # Gradual unfreezing: Howard and Ruder, 2018, section 3.3 of ULMFiT,
+  # https://arxiv.org/abs/1801.06146.
   freeze_layers: str = _training(
     "0",
     "How many of the lowest layers keep their weights, together with the "
@@ -239,6 +267,8 @@ class FineTuningSettings(
     "every epoch.",
     decides=("training",),
   )
+
+  # Evaluations during the training, which choose the best weights.
   eval_every_epochs: float = _evaluation(
     0.0,
     "Evaluates each time this many epochs of training are complete, for "
@@ -258,6 +288,8 @@ class FineTuningSettings(
     least=0,
     needs=("eval_every_epochs", "eval_every_steps"),
   )
+
+  # What follows the training.
   do_predict: bool = _evaluation(False, "Whether to predict, after training.")
   predict_batch_size: int = _evaluation(
     8,
@@ -296,7 +328,10 @@ class FineTuningSettings(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(FineTuningSettings):
-  """The settings of programs that evaluate apart from predicting."""
+  """The settings of programs that evaluate apart from predicting.
+
+  run_squad.py instead scores its predictions, if the file has the answers.
+  """
 
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
   eval_batch_size: int = _evaluation(
@@ -358,6 +393,7 @@ class TableSettings(ColumnSettings):
 class DataSettings(SplitSettings, EvaluationSettings):
   """The settings of programs with three data files."""
 
+  # A folder with the usual names, or a flag for each file, which comes first.
   data_dir: str | None = _data(
     None, "The folder with the files train, dev and test."
   )
@@ -375,6 +411,7 @@ class DataSettings(SplitSettings, EvaluationSettings):
   def data_kinds(self) -> list[str]:
     """The data that the flags ask for: some of train, eval and predict."""
     evaluates = self.do_eval or self.evaluates_in_training
+
     asked = {
       # The file that --eval_share splits is read to train and to evaluate.
       "train": self.do_train or (evaluates and self.eval_share),

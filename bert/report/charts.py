@@ -214,7 +214,8 @@ def _draw_axes(x: _Axis, ys: Sequence[_Axis], names: Sequence[str]) -> str:
     grid += f"M{pixel} {_TOP}V{bottom}"
     parts.append(_text_at(pixel, bottom + 15, "middle", text))
 
-  # Of each side: where a text is held, the x of its numbers and of its name.
+  # The left and the right side: where a text is held, the x of its numbers and
+  # of its name.
   sides = (("end", _LEFT - 5, 11), ("start", x.end + 5, _WIDTH - 4))
   for y, name, (kind, edge, place) in zip(ys, names[1:], sides, strict=False):
     for pixel, text in y.numbers():

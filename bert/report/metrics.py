@@ -1,9 +1,11 @@
 """Standard metrics in numpy, under their usual names, and as JSON for files.
 
-Shapes: N examples, at least one; L labels. `labels` are the true ones: int [N],
-as `predictions` are, or 0 or 1 [N, L] for several labels an example. An
-undefined ratio, such as the precision of a label never predicted, is 0, as in
-scikit-learn, and so is Matthews' correlation, as in GLUE; other correlations
+Shapes: N examples, at least one; L labels. `targets` are the true labels, and
+`predictions` are like them: int [N], or, for several labels an example, 0 or 1
+[N, L].
+
+An undefined ratio, such as the precision of a label never predicted, is 0, as
+in scikit-learn, and so is Matthews' correlation, as in GLUE; other correlations
 are NaN, which `model_selection.History` never prefers.
 """
 
@@ -38,15 +40,16 @@ def mean_of_batch_means(values: np.ndarray, batch_size: int) -> float:
   return float(np.mean(means))
 
 
-def is_collapsed(labels: np.ndarray, predictions: np.ndarray) -> bool:
+def is_collapsed(targets: np.ndarray, predictions: np.ndarray) -> bool:
   """Returns whether all examples get the same prediction, wrong for some."""
+  # One example alone proves nothing.
   is_one = len(predictions) > 1 and (predictions == predictions[:1]).all()
-  return bool(is_one) and not np.array_equal(labels, predictions)
+  return bool(is_one) and not np.array_equal(targets, predictions)
 
 
-def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
+def accuracy(targets: np.ndarray, predictions: np.ndarray) -> float:
   """Returns the share of predictions that are right; both are int [N]."""
-  return float(np.mean(np.equal(labels, predictions)))
+  return float(np.mean(np.equal(targets, predictions)))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -64,19 +67,23 @@ def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
   return np.divide(numerator, denominator, out=result, where=denominator > 0)
 
 
-def matthews_correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
+def matthews_correlation(targets: np.ndarray, predictions: np.ndarray) -> float:
   """Computes Matthews' correlation of any number of classes, from -1 to 1.
 
   With two classes it is Matthews (1975), with more R_K of Gorodkin, "Comparing
   two K-category assignments by a K-category correlation coefficient" (2004). It
-  is 0 if the labels or the predictions are all the same.
+  is 0 if the targets or the predictions are all the same.
   """
-  classes, codes = np.unique([labels, predictions], return_inverse=True)
+  classes, codes = np.unique([targets, predictions], return_inverse=True)
   true, predicted = codes.reshape(2, -1)
+
+  # How often each class is true, and how often it is predicted.
   trues = np.bincount(true, minlength=len(classes))
   guesses = np.bincount(predicted, minlength=len(classes))
+
   # Python's integers: the squares of a million examples multiply to 1e24.
-  total, right = len(true), int((true == predicted).sum())
+  total = len(true)
+  right = int((true == predicted).sum())
   covariance = right * total - int(trues @ guesses)
   spread = (total**2 - int(trues @ trues)) * (total**2 - int(guesses @ guesses))
   return covariance / math.sqrt(spread) if spread else 0.0
@@ -89,7 +96,9 @@ def pearson(x: np.ndarray, y: np.ndarray) -> float:
   """
   x, y = _center(x), _center(y)
   product = (x @ x) * (y @ y)
-  return float(np.clip(x @ y / np.sqrt(product), -1, 1)) if product else np.nan
+  if not product:
+    return np.nan
+  return float(np.clip(x @ y / np.sqrt(product), -1, 1))
 
 
 def _center(values: np.ndarray) -> np.ndarray:
@@ -120,7 +129,8 @@ def regression_scores(
 ) -> dict[str, float]:
   """Computes mean_squared_error, pearson, spearman and their mean, corr."""
   errors = np.subtract(targets, predictions, dtype=np.float64)
-  linear, ranked = pearson(targets, predictions), spearman(targets, predictions)
+  linear = pearson(targets, predictions)
+  ranked = spearman(targets, predictions)
   return {
     "mean_squared_error": float(np.mean(errors**2)),
     "pearson": linear,
@@ -180,25 +190,33 @@ class ClassificationReport(NamedTuple):
 
 
 def classification_report(
-  labels: np.ndarray, predictions: np.ndarray, num_labels: int
+  targets: np.ndarray, predictions: np.ndarray, num_labels: int
 ) -> ClassificationReport:
-  """Scores predictions of one label an example."""
-  pairs = labels.astype(np.int64) * num_labels + predictions
+  """Scores predictions of one label an example.
+
+  Args:
+    targets: int [N], from 0 on.
+    predictions: int [N].
+    num_labels: L; some of them may not occur.
+  """
+  # Each pair of a true and a predicted label as one number, to count them.
+  pairs = targets.astype(np.int64) * num_labels + predictions
   pairs, counts = np.unique(pairs, return_counts=True)
+
   return make_report(
-    right=np.bincount(labels[labels == predictions], minlength=num_labels),
-    support=np.bincount(labels, minlength=num_labels),
+    right=np.bincount(targets[targets == predictions], minlength=num_labels),
+    support=np.bincount(targets, minlength=num_labels),
     predicted=np.bincount(predictions, minlength=num_labels),
-    accuracy=accuracy(labels, predictions),
+    accuracy=accuracy(targets, predictions),
     confusion=Confusion(*np.divmod(pairs, num_labels), counts),
   )
 
 
 def multi_label_report(
-  labels: np.ndarray, predictions: np.ndarray
+  targets: np.ndarray, predictions: np.ndarray
 ) -> ClassificationReport:
   """Scores predictions of any number of labels an example."""
-  true, predicted = labels.astype(bool), predictions.astype(bool)
+  true, predicted = targets.astype(bool), predictions.astype(bool)
   return make_report(
     right=(true & predicted).sum(0),
     support=true.sum(0),
@@ -214,7 +232,15 @@ def make_report(
   accuracy: float,
   confusion: Confusion | None = None,
 ) -> ClassificationReport:
-  """Makes a report from counts of each label, int [L]."""
+  """Makes a report from the counts of each label.
+
+  Args:
+    right: int [L], how many examples have the label and are predicted so.
+    support: int [L], how many have it.
+    predicted: int [L], how many are predicted to have it.
+    accuracy: the share of examples that are exactly right.
+    confusion: None if an example can have several labels.
+  """
   scores = _scores(right, support, predicted)
   micro = _scores(right.sum(), support.sum(), predicted.sum())
   return ClassificationReport(
@@ -245,51 +271,65 @@ def _average(scores, weights: np.ndarray) -> Average:
 
 
 def tune_thresholds(
-  labels: np.ndarray, probabilities: np.ndarray
+  targets: np.ndarray, probabilities: np.ndarray
 ) -> np.ndarray:
   """Finds the probability from which to predict each label for the best F1.
 
-  Takes labels, 0 or 1 [N, L], and float probabilities, [N, L]; returns float64
-  [L]. A threshold is midway between two neighbouring probabilities, or the
-  lowest and 0; of equally good ones, and without a true label, it is the one
-  nearest to 0.5.
+  Args:
+    targets: 0 or 1 [N, L].
+    probabilities: float [N, L].
+
+  Returns:
+    Float64 [L]. A threshold is midway between two neighbouring probabilities,
+    or between the lowest and 0. Of equally good ones it is the one nearest to
+    0.5; for a label that no example has, 0.5.
   """
-  return np.array(list(map(_best_threshold, labels.T, probabilities.T)))
+  return np.array(list(map(_best_threshold, targets.T, probabilities.T)))
 
 
-def _best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> float:
-  if not labels.any():
+def _best_threshold(targets: np.ndarray, probabilities: np.ndarray) -> float:
+  if not targets.any():
     return 0.5
+
+  # At each place: F1 if the examples up to there are predicted to have the
+  # label.
   order = np.argsort(-probabilities)
   falling = probabilities[order].astype(np.float64)
   next_lower = np.append(falling[1:], 0.0)
-  right = np.cumsum(labels[order])
-  scores = 2 * right / (labels.sum() + np.arange(1, len(labels) + 1))
+  right = np.cumsum(targets[order])
+  scores = 2 * right / (targets.sum() + np.arange(1, len(targets) + 1))
+
   # No threshold separates equal probabilities; one may be below all of them.
   is_cut = falling > next_lower
   is_cut[-1] = True
+
   best = np.flatnonzero(is_cut & (scores == scores[is_cut].max()))
   thresholds = (falling[best] + next_lower[best]) / 2
   return float(thresholds[np.abs(thresholds - 0.5).argmin()])
 
 
 def precision_recall(
-  labels: np.ndarray, scores: np.ndarray
+  targets: np.ndarray, scores: np.ndarray
 ) -> list[tuple[float, float]]:
   """Computes (recall, precision) at about a hundred rising recalls.
 
-  `labels` are 0 or 1 [N], `scores` float [N]; without a 1 there are no recalls.
+  `targets` are 0 or 1 [N], `scores` float [N]; without a 1 there are no
+  recalls.
 
   >>> precision_recall(np.array([1, 0, 1]), np.array([0.9, 0.8, 0.8]))
   [(0.5, 1.0), (1.0, 0.6666666666666666)]
   """
-  if not labels.any():
+  if not targets.any():
     return []
+
+  # A point for each different score, since no threshold separates equal ones.
   order = np.argsort(-scores, kind="stable")
-  # No threshold separates equal scores.
   last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
-  right = np.cumsum(labels[order])[last]
-  recall, precision = right / right[-1], right / (last + 1)
+  right = np.cumsum(targets[order])[last]
+  recall = right / right[-1]
+  precision = right / (last + 1)
+
+  # A chart shows no more than a hundred.
   points = np.unique(np.searchsorted(recall, np.linspace(0, 1, 101)))
   return [(float(recall[i]), float(precision[i])) for i in points]
 
@@ -332,7 +372,8 @@ def scores_by_size(
   [('1 to 1', 2, 0.5), ('9 to 9', 1, 1.0)]
   """
   edges = np.unique(np.quantile(sizes, [0.2, 0.4, 0.6, 0.8], method="lower"))
-  groups, rows = np.searchsorted(edges, sizes), []
+  groups = np.searchsorted(edges, sizes)
+  rows = []
   for group, *averages in average_groups(groups, scores):
     of_group = sizes[groups == group]
     rows.append((f"{of_group.min()} to {of_group.max()}", *averages))
@@ -340,13 +381,19 @@ def scores_by_size(
 
 
 def write_metrics(
-  folder: str, kind: str, scores: Mapping[str, float], **others: Any
+  folder: str, kind: str, scores: Mapping[str, float], **content: Any
 ) -> None:
-  """Writes scores, and others as JSON values, to <kind>_metrics.json."""
+  """Writes scores to <kind>_metrics.json, and prints them.
+
+  Args:
+    folder: the --output_dir.
+    kind: "eval" or "predict".
+    scores: by name; NaN, which JSON lacks, is written as null.
+    **content: JSON values to write beside the scores.
+  """
   path = os.path.join(folder, f"{kind}_metrics.json")
-  # JSON has no NaN.
-  known = {n: None if math.isnan(v) else v for n, v in scores.items()}
-  files.write_json(path, {"metrics": known, **others})
+  values = {n: None if math.isnan(v) else v for n, v in scores.items()}
+  files.write_json(path, {"metrics": values, **content})
   listing = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
   print(f"wrote {path}: {listing}")
 
@@ -364,6 +411,7 @@ def report_as_dict(
     for name, *row in report.rows(label_names)
   }
   averages = {name: getattr(report, name)._asdict() for name in AVERAGES}
+
   confusion: Any = None
   if report.confusion and len(label_names) <= LARGEST_MATRIX:
     confusion = report.confusion.as_matrix(len(label_names)).tolist()
@@ -372,6 +420,7 @@ def report_as_dict(
     for true, predicted, count in zip(*report.confusion, strict=True):
       row = confusion.setdefault(label_names[true], {})
       row[label_names[predicted]] = int(count)
+
   return {
     "accuracy": report.accuracy,
     "labels": labels,

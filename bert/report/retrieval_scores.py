@@ -42,9 +42,11 @@ def ndcg(ranking: Ranking) -> float:
   IR techniques" (2002).
   """
   is_seen = ranking.ranks <= 10
-  found = ranking.relevance[is_seen] / np.log2(1 + ranking.ranks[is_seen])
+  gains = ranking.relevance[is_seen] / np.log2(1 + ranking.ranks[is_seen])
+
+  # The best order has the most relevant documents at the ranks from 1 on.
   best = np.sort(ranking.relevance)[::-1][:10]
-  return float(found.sum() / (best / np.log2(np.arange(len(best)) + 2)).sum())
+  return float(gains.sum() / (best / np.log2(np.arange(len(best)) + 2)).sum())
 
 
 def average(rankings: Iterable[Ranking]) -> dict[str, float]:
@@ -69,8 +71,16 @@ def score_queries(
 ) -> dict[str, float]:
   """Scores pairs of a query and a document, [N] each; see `average`.
 
-  The documents of a query are those of the pairs with its id.
+  Args:
+    query_ids: the query of each pair. The documents of a query are in the pairs
+      with its id, which may stand anywhere.
+    scores: float [N], of the model.
+    relevance: float [N]; above 0 for a relevant document.
+
+  Returns:
+    The means over the queries, by `NAMES`.
   """
+  # The places of the pairs, sorted by query and cut where the query changes.
   _, numbers = np.unique(np.asarray(query_ids), return_inverse=True)
   order = np.argsort(numbers, kind="stable")
   groups = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
