@@ -260,9 +260,12 @@ def _match(
     is_relative: whether the model is not a BERT, but one with BERT's encoder.
 
   Returns:
-    The stored names by Google's, and those that stay unread: what BERT lacks
-    above the encoder of a relative. That of a BERT keeps its name. A ValueError
-    if the encoder itself has variables that BERT lacks.
+    The stored names by Google's, and the names that stay unread. A variable of
+    a head that is not BERT's stays unread in a relative; in a BERT it keeps its
+    name.
+
+  Raises:
+    ValueError: the encoder itself has variables that BERT lacks.
   """
   # The variables that a BERT may have, by their names here. The bias of masked
   # words is stored once or twice.
