@@ -152,6 +152,7 @@ def replace_rows(path: str, vocab_file: str, table: np.ndarray) -> str:
 
 def main() -> None:
   """Reads or draws weights, replaces the embeddings, and writes a model."""
+  # Everything is checked before anything is written.
   start = time.monotonic()
   settings = model_folder.find_files(WordVectorSettings.read())
   config = model_folder.read_config(settings)
@@ -160,6 +161,7 @@ def main() -> None:
   values[_TABLE] = values[_TABLE].copy()  # What is read may not be changed.
   summary = replace_rows(settings.vectors, settings.vocab_file, values[_TABLE])
 
+  # A whole model, so that programs take the folder as --model.
   with atomic.new_folder(settings.output) as folder:
     checkpoints.write(folder, values)
     path = os.path.join(folder, "bert_config.json")
@@ -167,6 +169,8 @@ def main() -> None:
     vocabulary_table.copy(settings.vocab_file, folder)
     casing = {"do_lower_case": settings.do_lower_case}
     files.write_json(os.path.join(folder, "tokenizer_config.json"), casing)
+
+    # A head that was copied keeps the names of its outputs.
     if labels := model_folder.initial_labels(settings):
       label_files.write(os.path.join(folder, "labels.txt"), labels)
   lines = [summary, f"wrote {settings.output}, the --model of a training"]
