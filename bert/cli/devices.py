@@ -124,6 +124,7 @@ def _multiplies_bfloat16(settings) -> bool:
   """Returns whether the device has products of bfloat16."""
   import tensorflow as tf
 
+  # All TPUs have them. Without a GPU the processor counts.
   gpus = tf.config.list_physical_devices("GPU")
   if uses_tpu(settings) or not gpus:
     return uses_tpu(settings) or processor.multiplies_bfloat16()
@@ -166,7 +167,11 @@ def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
 
 
 def make_strategy(settings: DeviceSettings, says_so: bool = True):
-  """Makes the distribution strategy of a program, before any tensor is made."""
+  """Makes the distribution strategy of a program, before any tensor is made.
+
+  `says_so` prints a line about the devices, which a program does not want whose
+  standard output is its result.
+  """
   import tensorflow as tf
 
   tf.get_logger().setLevel("ERROR")  # Strategies log every step.

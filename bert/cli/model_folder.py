@@ -122,8 +122,8 @@ def _with_casing(settings: _Settings) -> _Settings:
         f"--do_lower_case={str(not do_lower_case).lower()}: {source} says "
         f"{str(do_lower_case).lower()}: leave out the flag"
       )
-    shown = str(do_lower_case).lower()
-    progress.note(f"--do_lower_case={shown}, as {source} says")
+    value = str(do_lower_case).lower()
+    progress.note(f"--do_lower_case={value}, as {source} says")
     changed = {"do_lower_case": do_lower_case}
     settings = dataclasses.replace(settings, **changed)
 

@@ -67,15 +67,15 @@ class Run(training_run.TrainingRun):
     self,
     create_model: Callable[[modeling.EncoderConfig, str], keras.Model],
     predict: Callable[..., dict[str, tf.Tensor]],
-    **others: Any,
+    **agreed: Any,
   ) -> None:
     """Makes the model, loads its weights, and enters the phase of the run.
 
     Args:
       create_model: takes the config and a Keras dtype policy.
       predict: what `evaluate` computes of a batch.
-      **others: what a resumed training must have the same besides its flags;
-        JSON values.
+      **agreed: JSON values that a resumed training must share with the
+        training before, besides the flags.
     """
     settings = self.settings
     dtype = settings.compute_dtype
@@ -102,7 +102,7 @@ class Run(training_run.TrainingRun):
       self.phase = same_run.enter_phase(
         self.folder,
         self.step,
-        settings={"input_file": self.data.source.identity, **flags, **others},
+        settings={"input_file": self.data.source.identity, **flags, **agreed},
         is_new_phase=settings.new_phase,
         writes=self.is_chief,
       )
@@ -159,12 +159,12 @@ class Run(training_run.TrainingRun):
     )
     return scores
 
-  def train(self, loss: training_plan.Loss, **others: Any) -> None:
+  def train(self, loss: training_plan.Loss, **fields: Any) -> None:
     """Trains or resumes, and evaluates meanwhile; see `loop.train`.
 
     Args:
       loss: what is minimised.
-      **others: fields of `training_plan.TrainingTask` by name.
+      **fields: further fields of `training_plan.TrainingTask` by name.
     """
     settings = self.settings
     num_steps = settings.num_train_steps
@@ -196,7 +196,7 @@ class Run(training_run.TrainingRun):
       settings, num_steps, phase=self.phase, watch=watch
     )
     task = training_plan.TrainingTask(
-      self.model, optimizer, loss, self.data.source, plan, **others
+      self.model, optimizer, loss, self.data.source, plan, **fields
     )
     self.step, signal = loop.train(
       self.strategy, {"": task}, plan, self.evaluate

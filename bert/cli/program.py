@@ -34,6 +34,8 @@ def start(kind: type[typed_flags.Settings]) -> None:
   """Parses and checks the flags, and only then imports TensorFlow."""
   _parse_flags(kind)
   settings = kind.read()
+
+  # The checks look at values and at files: errors come before the import, too.
   if status := _call(settings.check):
     sys.exit(status)
   imports.import_tensorflow(getattr(settings, "packs_weights", False))
@@ -74,6 +76,7 @@ def _call(work: Callable[[], int | None]) -> int:
   except (ValueError, OSError, ImportError) as error:
     return _fail(_describe(error))
   except KeyboardInterrupt:
+    # A shell's status for Ctrl-C: 128 + SIGINT.
     return _fail("interrupted", status=130)
   except Exception as error:
     # A lack of memory and lost workers have exceptions of TensorFlow's own.

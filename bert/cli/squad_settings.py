@@ -9,6 +9,7 @@ from bert.data import remote, tables
 from bert.tasks import squad, squad_answers, squad_features, squad_results
 from bert.vocabularies import vocabulary_table
 
+# The groups under which --help lists the flags.
 _data = typed_flags.group("Data")
 _answers = typed_flags.group("Evaluation and prediction")
 
@@ -68,6 +69,9 @@ class SquadSettings(
   num_processes: int = _data(
     os.cpu_count() or 1, "How many processes make the features.", least=1
   )
+
+  # SQuAD v2.0: the answer to a question without one is [CLS] (the paper's
+  # section 4.3).
   version_2_with_negative: bool = _data(
     False,
     "Whether some questions have no answer, as in SQuAD v2.0.",
@@ -103,6 +107,9 @@ class SquadSettings(
     "tokens end, as in the original, which may be inside a word.",
     decides=("answers",),
   )
+
+  # A string, since it is a number or "auto"; `threshold` and `asks_for_tuned`
+  # read it.
   null_score_diff_threshold: str = _answers(
     "0.0",
     "A question gets no answer if the score of 'no answer' exceeds the score "
@@ -159,7 +166,9 @@ class SquadSettings(
       raise ValueError(
         "--null_score_diff_threshold=auto needs --version_2_with_negative=true"
       )
-    self.choose_metric()  # A ValueError if there is no such score.
+
+    # Only for its ValueError, if there is no such score.
+    self.choose_metric()
 
   def _check_tables(self) -> None:
     """Reads the first row of tables; JSON is one value, and may be long."""

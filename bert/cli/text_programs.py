@@ -149,8 +149,7 @@ class Lines:
 
     # Whether a user types the lines and waits for answers.
     self.is_typed = self._is_piped and not texts and sys.stdin.isatty()
-    self._tokenizer = settings.vocab_file, settings.do_lower_case
-    self._column = settings.text_column
+    self._settings = settings
 
     # The lines and bytes that have been read. Without a known size, as of a
     # pipe, progress has no end to estimate.
@@ -161,7 +160,13 @@ class Lines:
   def __iter__(self) -> Iterator[text_inputs.InputLine]:
     """Yields the lines once; the input must not be empty."""
     if self._paths and not self._is_piped:
-      lost_letters.report_file(self._paths[0], *self._tokenizer, self._column)
+      # A wrong --do_lower_case shows in the letters that the tokenizer strips.
+      lost_letters.report_file(
+        self._paths[0],
+        self._settings.vocab_file,
+        self._settings.do_lower_case,
+        self._settings.text_column,
+      )
 
     # The clock starts anew: loading the model took time since `__init__`.
     self._progress = progress.Progress(self._progress.total)
@@ -171,7 +176,7 @@ class Lines:
 
     for path in self._paths:
       name = "standard input" if self._is_piped else path
-      rows = text_files.read(path, self._column)
+      rows = text_files.read(path, self._settings.text_column)
       for number, text in enumerate(rows, 1):
         # Editors on Windows put a byte order mark before the first line.
         text = text.removeprefix("\ufeff") if number == 1 else text

@@ -116,7 +116,13 @@ class TrainingRun:
         self.report_sections[title] = describe(*values)
 
   def write_report(self, start: float, problem: str, score: str = "") -> None:
-    """Writes report.html; see `run_report.write`."""
+    """Writes report.html; see `run_report.write`.
+
+    Args:
+      start: when the program began, by `time.monotonic`.
+      problem: what the model is for, such as "pre-training".
+      score: the best score in words, or "".
+    """
     run_report.write(
       self.settings,
       start,

@@ -232,11 +232,14 @@ def _text_at(x: float, y: float, kind: str, text: str, move: str = "") -> str:
 
 def _draw_levels(levels, y: _Axis, edge: float, is_left: bool) -> str:
   """Draws dotted lines whose names stand at the side of their axis."""
-  kind, place = ("", _LEFT + 4) if is_left else ("end", edge - 4)
+  kind = "" if is_left else "end"
+  place = _LEFT + 4 if is_left else edge - 4
   drawn = ""
   for name, value in levels.items():
     [pixel] = y.to_pixels([value])
     drawn += f'<path class="level" d="M{_LEFT} {pixel}H{edge}"/>'
+
+    # The name stands above its line, but below it at the top of the chart.
     height = pixel - 4 if pixel > _TOP + 16 else pixel + 13
     text = f"{name}: {value:.3g}"
     drawn += _text_at(place, height, f"level-name {kind}".strip(), text)

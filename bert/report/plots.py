@@ -77,11 +77,11 @@ def _text(text: str) -> str:
 
 def tiles(scores: Mapping[str, float]) -> str:
   """Shows a few scores large, the first one larger."""
-  shown = "".join(
+  items = "".join(
     f"<div><dt>{_text(name.replace('_', ' '))}</dt><dd>{value:.3g}</dd></div>"
     for name, value in scores.items()
   )
-  return shown and f'<dl class="tiles">{shown}</dl>\n'
+  return items and f'<dl class="tiles">{items}</dl>\n'
 
 
 def number_table(values: Mapping[str, float]) -> str:
@@ -231,7 +231,7 @@ def format_report(
 def format_confusion(
   report: metrics.ClassificationReport, label_names: Sequence[str]
 ) -> str:
-  """Returns which labels are taken for which others.
+  """Returns how often each label is taken for another one.
 
   It is a matrix, true labels in rows; of more than 20 labels, a list of the 20
   most frequent confusions.
@@ -295,7 +295,9 @@ def _width(text: str) -> int:
   >>> _width("ham"), _width("好评"), _width("Ｑ＆Ａ"), _width("e\u0301")
   (3, 4, 6, 1)
   """
-  # Some are drawn over the character before, or not at all.
-  shown = [c for c in text if unicodedata.category(c) not in ("Mn", "Me", "Cf")]
-  wide = sum(unicodedata.east_asian_width(c) in "WF" for c in shown)
-  return len(shown) + wide
+  # Accents that are drawn over the character before take no column, nor do
+  # marks that only control the layout.
+  takes_none = ("Mn", "Me", "Cf")
+  visible = [c for c in text if unicodedata.category(c) not in takes_none]
+  wide = sum(unicodedata.east_asian_width(c) in "WF" for c in visible)
+  return len(visible) + wide

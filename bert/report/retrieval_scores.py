@@ -56,6 +56,7 @@ def average(rankings: Iterable[Ranking]) -> dict[str, float]:
   the relevant ones among the first k. Queries without a relevant document do
   not count, as in trec_eval.
   """
+  # The columns of a row are those of NAMES.
   rows = []
   for ranking in rankings:
     if len(ranking.ranks):
