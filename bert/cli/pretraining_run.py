@@ -230,8 +230,9 @@ def open_run(
     prints the summary, unless the body raised.
 
   Raises:
-    ValueError: workers have different flags or records, or another run uses
-      the output folder.
+    ValueError: workers have different flags or records, or the output folder
+      is of another config.
+    OSError: another process is training in the output folder.
   """
   start = time.monotonic()
 

@@ -135,14 +135,14 @@ class TrainingRun:
 
 
 def make_plan(
-  settings: Any, num_train_steps: int, **others: Any
+  settings: Any, num_train_steps: int, **fields: Any
 ) -> training_plan.TrainingPlan:
   """Makes the plan of a training from its flags.
 
   Args:
     settings: a `shared_flags.TrainingSettings`, of texts or of records.
     num_train_steps: updates in all.
-    **others: fields of the plan that replace those of the flags.
+    **fields: of the plan; they replace what the flags say.
   """
   plan = training_plan.TrainingPlan(
     output_dir=settings.output_dir,
@@ -157,7 +157,7 @@ def make_plan(
     recompute=settings.recompute,
     max_seq_length=settings.max_seq_length,
   )
-  return dataclasses.replace(plan, **others)
+  return dataclasses.replace(plan, **fields)
 
 
 def train(
