@@ -86,8 +86,8 @@ class PredictSettings(typed_flags.Settings):
   )
   engine: str | None = _flags(
     None,
-    "What runs an export of --format=onnx; onnxruntime by default. "
-    "docs/speed.md says which one is faster on which processor.",
+    "What runs an export of --format=onnx; onnxruntime by default. With "
+    "AVX512-BF16 or AMX try openvino, see docs/speed.md.",
     choices=exported_model.ENGINES,
   )
   threads: int = _flags(

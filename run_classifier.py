@@ -49,9 +49,9 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   )
   class_weights: tuple[str, ...] = _task(
     (),
-    "One weight per label, in the order of the labels: examples of this label "
-    "count this much more in the loss (multi_label: its decisions do). Only "
-    "the ratios matter. 'balanced': rare labels get more weight.",
+    "The weight of each label's examples in the loss (multi_label: of its "
+    "yes/no decisions), in the order of labels.txt. Only the ratios matter. "
+    "'balanced': rare labels get more.",
     decides=("training",),
   )
   problem: str = _task(
@@ -81,8 +81,8 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   )
   doc_stride: int | None = _task(
     None,
-    "Reads a long text in windows: the number of tokens from the start of one "
-    "window to the start of the next. By default, long texts are truncated.",
+    "Reads a long text in windows of --max_seq_length tokens, this many tokens "
+    "apart, for example 512 and 256. By default, long texts are truncated.",
     least=1,
     decides=("features", "answers"),
   )

@@ -24,6 +24,7 @@ MOST_USED = frozenset(
     "learning_rate",
     "train_batch_size",
     "max_seq_length",
+    "max_predictions_per_seq",
     "masks",
     "dupe_factor",
     "documents_per_block",

@@ -155,9 +155,9 @@ class TrainingSettings(ModelSettings):
   )
   keep_checkpoint_max: int = _training(
     5,
-    "How many of the newest checkpoints to keep; 0 keeps all. Each is three "
-    "times as large as the weights. If you do not pass the flag, a complete "
-    "fine-tuning keeps only the last checkpoint.",
+    "How many of the newest checkpoints to keep while the program trains; 0 "
+    "keeps all. Each is three times as large as the weights. A complete "
+    "fine-tuning then deletes all but the last, unless you pass the flag.",
     least=0,
   )
   eval_every_steps: int = _training(
@@ -211,7 +211,7 @@ class FineTuningSettings(
     False,
     "Whether Adam corrects the bias of its moments. BERT does not, other "
     "libraries do. The first updates are then smaller, and training on a few "
-    "thousand examples is steadier.",
+    "thousand examples is steadier. Recommended for new projects.",
     decides=("training",),
   )
   warmup_proportion: float = _training(

@@ -247,7 +247,7 @@ def find_labels(
     raise ValueError(
       f"{path}: {len(rare)} of its {len(labels)} labels occur only once"
       f" ({messages.list_names(rare[:3])}, ...); is it the right column? If so,"
-      " write all of them, one a line, to labels.txt in --output_dir"
+      " pass all of them with --labels"
     )
   if all(map(INTEGER.fullmatch, labels)):
     labels.sort(key=int)

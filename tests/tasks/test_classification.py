@@ -186,7 +186,7 @@ FEW = "expected two labels or more, found only"
 LISTS = "a list of labels; expected one (several need --problem=multi_label)"
 ONCE = "{} of its {} labels occur only once (x0, x1, x10, ...)"
 COLUMN = "is it the right column?"
-CURE = "If so, write all of them, one a line, to labels.txt in --output_dir"
+CURE = "If so, pass all of them with --labels"
 
 
 @pytest.mark.parametrize(
