@@ -135,7 +135,7 @@ class MaskedLmHead(compiled.Layer):
   def build(self, input_shape=None):
     super().build()
 
-    # As for `make_output`: the bias is added in float32.
+    # The bias is added in float32, so Keras must not cast it to bfloat16.
     self.output_bias = self.add_weight(
       name="output_bias",
       shape=[self.config.vocab_size],
@@ -209,6 +209,7 @@ class PretrainingModel(HeadModel):
 
   def __init__(self, config: modeling.EncoderConfig, dtype: str | None = None):
     super().__init__(dtype=dtype, name="pretraining")
+    # For a BertConfig this is the fast BERT of bert/encoders/compiled.py.
     self.bert = encoder_table.make_encoder(config, dtype)
     self.heads = PretrainingHeads(config, dtype=dtype, name="cls")
 
@@ -449,7 +450,7 @@ class SpanModel(HeadModel):
       encoded.sequence_output, self.output_weights.value, self.output_bias
     )  # [B, S, 2]
 
-    # Two vectors of the size H: one for starts and one for ends.
+    # The score of each token as a start, and as an end.
     return SpanOutput(logits[:, :, 0], logits[:, :, 1])
 
   def named_outputs(self, *inputs):

@@ -82,7 +82,7 @@ class EncoderConfig:
   num_hidden_layers: int = 12
   _: dataclasses.KW_ONLY
   hidden_act: str = "gelu"  # A key of ACTIVATIONS.
-  hidden_dropout_prob: float = 0.1  # After embeddings and dense layers.
+  hidden_dropout_prob: float = 0.1  # For embeddings, and before residuals.
   max_position_embeddings: int = 512  # The longest sequence possible.
   # Segments: 2 in every released model; 16 is the original's default.
   type_vocab_size: int = 16
@@ -357,12 +357,14 @@ class Embeddings(Layer):
     )
 
   def call(self, input_ids, segment_ids, seed=None):
+    # `.value` of a Keras variable is TensorFlow's variable, or the tensor in
+    # its place. `tf.matmul` and others take it by themselves.
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, E]
 
     # A gather alone has a sparse gradient, with a row per token. Behind a
     # reshape it is dense, as the original's is here. The word table's stays
-    # sparse, which counts in the clipping of fine-tuning:
-    # `optimization.row_norms`.
+    # sparse, but in pre-training, where the table is the output matrix as well.
+    # This counts in the clipping of fine-tuning: `optimization.row_norms`.
     table = self.token_type_embeddings.value
     segments = tf.gather(tf.reshape(table, table.shape), segment_ids)
     positions = self.position_embeddings.value[: tf.shape(input_ids)[1]]

@@ -79,8 +79,9 @@ def row_norms(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
   batch, so the norms of replicas and micro-batches can be added up, whereas a
   dense gradient must be added up before its norm is taken.
 
-  In pre-training the table is also the output matrix, and on a TPU words are
-  looked up by one-hot rows: all gradients are dense, and all results 0.
+  In pre-training the table is also the output matrix: all gradients are dense,
+  and all results 0. On a TPU the original looks words up by one-hot rows, so
+  the results are not used there (`counts_rows` in bert/training/step.py).
 
   Args:
     gradients: one per variable, before anything has made them dense.
@@ -222,9 +223,10 @@ class AdamWeightDecayOptimizer:
       )
       scales.append(Scales(factor, own_rate, self.decay_rates[i], corrections))
 
-    # Each replica runs this function, but a mirrored variable must be updated
-    # once for all. `merge_call` leaves the replicas' contexts: TensorFlow calls
-    # `_update_all` once, and puts the strategy before its arguments.
+    # Each replica runs this function, but a mirrored variable, one object for
+    # the copies on all devices, must be updated once for all. `merge_call`
+    # leaves the replicas' contexts: TensorFlow calls `_update_all` once, and
+    # puts the strategy before its arguments.
     tf.distribute.get_replica_context().merge_call(
       self._update_all, (list(gradients), scales, step)
     )
@@ -253,8 +255,9 @@ class AdamWeightDecayOptimizer:
     # Half the square of each gradient's norm.
     halves = tf.stack([_half_square(gradient) for gradient in gradients])
     if row_norms is not None:
-      # The norms of rows replace the norm of their sum. Where they are 0 or
-      # NaN, so is the dense norm, or there are no rows.
+      # Where a gradient has rows, their norms replace the norm of their sum. In
+      # pre-training all are 0, and the dense norms count. A NaN is in the dense
+      # norm as well.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
 
     # A variable that is still frozen has a gradient, which must not count.
@@ -269,6 +272,7 @@ class AdamWeightDecayOptimizer:
     for i, variable in enumerate(self.variables):
       # `extended.update` calls `update` for each copy of the variable, with the
       # copy as the first argument, and with its device's copies of the state.
+      # The gradients are equal on all devices, since they were all-reduced.
       state = (gradients[i], self.adam_m[i], self.adam_v[i], scales[i])
       if self.first_steps[i]:
         args = (update, self.first_steps[i], step, state)

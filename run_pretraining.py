@@ -47,6 +47,8 @@ def predict(outputs, features) -> dict[str, tf.Tensor]:
 
 def _compare_guesses(logits, labels):
   """Returns the losses of guesses, and 1 for each that is right, else 0."""
+  # B and P are known before this runs, so that no shapes are compared at run
+  # time, which would cost a forward pass: see `heads.token_losses`.
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   guesses = tf.argmax(logits, -1, output_type=labels.dtype)
   return losses, tf.cast(guesses == labels, tf.float32)
@@ -81,6 +83,8 @@ def loss(outputs, features):
 def main() -> None:
   """Pre-trains and evaluates as the flags say, or resumes a run."""
   settings = pretraining_records.read_settings(PretrainingSettings)
+  # The devices, and how the copies of the model on them stay equal: what
+  # DistributedDataParallel is in PyTorch. By default there is one device.
   strategy = devices.make_strategy(settings)
   config = pretraining_records.read_config(settings)
   data = pretraining_records.open_data(settings, config)

@@ -41,7 +41,7 @@ ReportPart = Callable[[float], None]  # Takes the part done, 0 to 1.
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
-  """The settings that decide the records of a text and a vocabulary.
+  """The settings of the records.
 
   The text, the vocabulary and these settings alone decide the records: neither
   the number of processes nor the machine changes a byte.
@@ -390,7 +390,7 @@ def make_pairs(
   settings: RecordSettings,
   rng: Generator,
 ) -> Iterator[Pair]:
-  """Makes sentence pairs from one document, in half of them a random second.
+  """Makes sentence pairs from one document, about half with a random second.
 
   Whole sentences are collected until the pair is full, then split somewhere: an
   arbitrary length would make it too easy to tell whether two spans belong

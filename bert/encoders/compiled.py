@@ -19,7 +19,7 @@ from bert import modeling
 from bert.data import imports, processor
 
 # XLA compiles for every shape, so rows are padded to one of few numbers: 128,
-# 192, 256, 384, 512, ... At most a third of the rows is padding.
+# 192, 256, 384, 512, ... Of more than 128 rows, at most a third is padding.
 _ROWS = sorted(base << shift for base in (128, 192) for shift in range(20))
 
 
@@ -54,7 +54,9 @@ def compile_island(
   forward = jit(functools.partial(function, *settings))
   backward = jit(differentiate)
 
-  # Rows are padded outside of the compiled functions, which see few shapes.
+  # Rows are padded outside of the compiled functions, which see few shapes. A
+  # custom gradient returns the result, and the function from the result's
+  # gradient to the arguments': in PyTorch an autograd.Function.
   @tf.custom_gradient
   def call(*arrays):
     size = tf.shape(arrays[0])[0]
@@ -66,7 +68,8 @@ def compile_island(
     def gradient(upstream):
       # The upstream gradient of padding is 0, so that padding adds nothing to
       # the gradients of biases and norms. The arrays are padded again here, so
-      # that the padded copies of the forward pass need not be kept.
+      # that the padded copies of the forward pass need not be kept. The
+      # dependency keeps TensorFlow from merging both paddings into one.
       with tf.control_dependencies([upstream]):
         again = [pad(x) for x in arrays]
       gradients = backward(pad(upstream), *again)
@@ -175,6 +178,8 @@ def dropout_matmul(
   @tf.custom_gradient
   def multiply(x, y):
     def gradient(upstream):
+      # The dependency keeps TensorFlow from taking the product of the forward
+      # pass, which would then be kept.
       with tf.control_dependencies([upstream]):
         again = tf.where(kept, x, 0)
       x_gradient = tf.where(kept, tf.matmul(upstream, y, transpose_b=True), 0)
@@ -303,7 +308,8 @@ class Attention(Layer, modeling.Attention):
 class Intermediate(Layer, modeling.Intermediate):
   """Bias and activation as one island: [R, H] to [R, I].
 
-  Without dropout in float32 TensorFlow merges them into the product; but not
+  A training always takes the island. In a prediction, which has no seed and
+  computes in float32, TensorFlow merges them into the product; but not
   gelu on a CPU without AVX512, where an island is faster than its operations
   (1.1 to 1.2 times for 512 rows and more; gelu_erf's is not). The seed
   only says that this is training.

@@ -160,6 +160,7 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
       if is_stopped:
         break
 
+      # `run_steps` of `_make_runner`: it calls the compiled `train_steps`.
       means, batch_size = runners[task_of_step[step]](count)
       step += count
       reporter.add(step, count, means, batch_size)
@@ -311,6 +312,8 @@ def _distribute(strategy, source, plan, step):
 def _replica_batches(source, plan, replicas, context, step):
   """Makes one worker's batches; each holds the rows of one replica."""
   pipelines = context.num_input_pipelines
+  # In pre-training, `rows` are `records.training_dataset`, and `parse` below is
+  # `records.parse_batch`: see bert/cli/pretraining_records.py.
   rows = source.rows(plan.row_at(step))
 
   # Every worker reads all rows and takes its share of every batch.

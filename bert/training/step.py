@@ -1,4 +1,4 @@
-"""One update of the weights: forward, backward, clipping, AdamW.
+"""One update of the parameters: forward, backward, clipping, AdamW.
 
 A task says three things, and only the first touches the model:
 
@@ -10,9 +10,9 @@ A loss is a sum over its rows, never a mean. Only the step divides, by the
 weight of the whole batch: over all replicas and all accumulated micro-batches.
 One device with 32 rows, two with 16 and four accumulated micro-batches of 8
 therefore make the same update, but for the masks of dropout, which each draws
-by itself. Weights depend on the features alone, so that they can be added up
-before the first pass. The sum of the entries named `..._loss` is minimised; all
-other entries are only reported.
+by itself. The weights of losses depend on the features alone, so that they can
+be added up before the first pass. The sum of the entries named `..._loss` is
+minimised; all other entries are only reported.
 
 The way from a program to an update; a replica is a device with a copy of the
 model's parameters:
@@ -20,12 +20,20 @@ model's parameters:
   main, run.train     of a program: `run` hands model, loss and plan to
   loop.train          which resumes a checkpoint and calls, until the end,
   loop.train_steps    the compiled loop: each round takes a batch, and calls
-  replica_step        on each replica; it adds up the weights of all replicas
-                      (`sum_weights`), which are the divisors, and calls
+  replica_step        on each replica; it adds up the losses' weights of all
+                      replicas (`sum_weights`), which are the divisors, calls
+                      the next two, and sums the results over the replicas
   forward_backward    for its share of the batch, or for one micro-batch after
                       the other (`make_passes`): `forward` and `loss` under a
-                      gradient tape; the results are summed over the replicas
+                      gradient tape
   clip_and_apply      in optimization.py: clipping by the global norm, AdamW
+
+`train_steps`, `replica_step` and `forward_backward` are inner functions of
+`_make_train_steps`, `make_replica_step` and `make_forward_backward`. Python
+runs them once, to record their operations as a graph (`tf.function`, as
+torch.compile does), and the loop runs the graph. AutoGraph would also record
+the `if` and `for` of Python; in this file none depends on a tensor, so it is
+off.
 """
 
 from collections.abc import Callable
@@ -87,6 +95,8 @@ def make_replica_step(
   """
 
   def replica_step(features):
+    # Says which of the replicas this is. On a single device it is number 0 of
+    # 1, and `all_reduce` returns what it gets.
     context = tf.distribute.get_replica_context()
 
     # Dropout is a function of (seed, step, replica): a resumed run draws what
@@ -96,7 +106,8 @@ def make_replica_step(
     seed = modeling.fold_in(seed, context.replica_id_in_sync_group)
 
     # The divisors must be known before the first backward pass, so that the
-    # gradients of all shares are in the same unit.
+    # gradients of all shares are in the same unit. No model runs for them, see
+    # `make_sum_weights`.
     weights = context.all_reduce("SUM", sum_weights(features))
     divisors = weights
     if task.weights is not None:
@@ -105,8 +116,8 @@ def make_replica_step(
       factor = tf.gather(tf.constant(task.weights), global_step)
       divisors = {name: weight / factor for name, weight in weights.items()}
 
-    # In bfloat16, a sum over many replicas would lose what each of them adds.
     results = passes(features, seed, divisors)
+    # In bfloat16, a sum over many replicas would lose what each of them adds.
     if context.num_replicas_in_sync > 1:
       results = to_float32(results)
     results = context.all_reduce("SUM", results)
