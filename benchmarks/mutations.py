@@ -102,7 +102,7 @@ GROUPS = {
       ("tf.minimum(1.0, CLIP_NORM", "tf.minimum(2.0, CLIP_NORM"),
       ("0.9, 0.999, 1e-6", "0.9, 0.999, 1e-8"),
       ("v_correction + EPSILON", "v_correction - EPSILON"),
-      ("step += ", "step -= "),
+      ("direction += ", "direction -= "),
       ('"LayerNorm"', '"LayerNorms"'),
       ("layerwise_lr_decay**count", "layerwise_lr_decay ** (count + 1)"),
       ("tf.where(row_norms > 0.0, row_norms, halves)", "halves + 0.0"),

@@ -223,7 +223,7 @@ OTHER_LABELS = "label\ttext\n" + "yes\tgood film\nno\tbad film\n" * 20
   [
     ({"max_seq_length": 8}, "its max_seq_length is 16, that of this run 8: ex"),
     ({"doc_stride": 4}, "none, that of this run 4: expected the same"),
-    ({"do_lower_case": False}, "its do_lower_case is True, that of this run F"),
+    ({"do_lower_case": False}, "its do_lower_case is true, that of this run f"),
     (
       {"train_file": "other.tsv", "eval_file": "other.tsv"},
       "its labels is neg,pos, that of this run no,yes: expected the same",
