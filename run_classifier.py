@@ -161,8 +161,8 @@ def loss(logits, features, problem, class_weights):
     class_weights: the weight of each label, float32 [L].
 
   Returns:
-    The sum of the weighted losses, and the sum of the weights, by which the
-    step divides: float32 [] each.
+    classification_loss: the sum of the weighted losses, and the sum of the
+    weights, by which the step divides: float32 [] each.
   """
   kind = classification_problems.PROBLEMS[problem]
   losses, factors = kind.loss(logits, features["label_ids"], class_weights)

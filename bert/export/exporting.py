@@ -75,7 +75,8 @@ def _write(folder, functions, format, quantizes) -> export_card.Card:
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
   hashes[export_card.WEIGHTS] = functions.hash_weights()
 
-  # Exports of older versions do not say how they saturate.
+  # Without "saturates", `exported_model` takes an export for an older one,
+  # whose products may saturate on some processors, and looks at the processor.
   quantized = {"dtype": "int8", "saturates": False} if quantizes else {}
   card = _describe(functions, format, hashes=hashes, quantization=quantized)
   _write_card(folder, functions, card)

@@ -74,7 +74,9 @@ class FeatureSet:
   settings: FeatureSettings
   paths: tuple[str, ...]  # The files of the data.
   source: dict[str, Any]  # Which data of the files, as JSON values.
-  read: Callable[[], Iterator[Any]]  # Yields all; each has a `location`.
+  # Yields all examples; each has a `location`. The function of a classifier's
+  # set also takes `counts`, see `classification.read_examples`.
+  read: Callable[..., Iterator[Any]]
   limit: int | None = None  # The most examples to train on; None for all.
   numbers: frozenset[int] | None = None  # Those to use, from 0; None for all.
   shows_progress: bool = True  # While the features are made.

@@ -387,7 +387,7 @@ def write_metrics(
 
   Args:
     folder: the --output_dir.
-    kind: "eval" or "predict".
+    kind: the beginning of the file's name, such as "eval" or "eval_mismatched".
     scores: by name; NaN, which JSON lacks, is written as null.
     **content: JSON values to write beside the scores.
   """

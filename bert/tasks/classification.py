@@ -84,6 +84,13 @@ class ClassificationTask(NamedTuple):
       "predict": [(name, (table,)) for name, table in self.test],
     }[kind]
     if not sets:
+      # GLUE's diagnostic set has only texts to predict.
+      if self.name != "file":
+        raise ValueError(
+          f"--do_{kind}: the task {self.name} has no such data; it has texts "
+          "for --do_predict, with a model that was trained on mnli"
+        )
+
       share = ", or --eval_share" if kind == "eval" else ""
       names = " or ".join(file_search.SPLITS[kind])
       raise ValueError(
@@ -234,9 +241,10 @@ def find_labels(
 
   labels = sorted(counts)
   if len(labels) < kind.least_labels:
+    least = "a label" if kind.least_labels == 1 else "two labels"
     listing = messages.list_names(labels) or "rows without one"
     raise ValueError(
-      f"{path}: expected two labels or more, found only {listing}; is it the"
+      f"{path}: expected {least} or more, found only {listing}; is it the"
       " right column?"
     )
 
@@ -295,13 +303,15 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   Args:
     given: the values of --class_weights: numbers as text, one a label and not
       all 0; or ["balanced"]; or nothing, for ones.
-    counts: how often each label is in the training data.
+    counts: how often each label is in the training data; of a regression one
+      number, the sum of the labels.
 
   Raises:
     ValueError: `given` is anything else.
   """
   if list(given) == ["balanced"]:
-    # Every label then weighs as much as any other, and an example 1 on average.
+    # Every label then weighs as much as any other, and an example of one label
+    # 1 on average.
     return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
   if not given:
     return [1.0] * len(counts)

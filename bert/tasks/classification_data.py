@@ -302,7 +302,8 @@ def choose_labels(
   """Returns the labels of a task, in the order of the head's outputs.
 
   The first of these that is known decides: an earlier run, --labels, the task,
-  the training data; see `label_files.choose`.
+  the training data, the head to start from. That head also decides the order of
+  labels that --labels does not give; see `label_files.choose`.
 
   Args:
     task: with the paths of its files.
@@ -418,8 +419,8 @@ def write_predictions(
   # A line of probabilities for each example, with the digits of float32, as in
   # the original.
   path = os.path.join(folder, f"test_results{data.suffix}.tsv")
-  scores = answers.probabilities.astype(np.float32)
-  files.write_lines(path, ("\t".join(map(str, row)) for row in scores))
+  rows = answers.probabilities.astype(np.float32)
+  files.write_lines(path, ("\t".join(map(str, row)) for row in rows))
   print(f"wrote {path}")
 
 

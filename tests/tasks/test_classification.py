@@ -183,6 +183,7 @@ def test_labels_are_found_and_sorted():
 
 
 FEW = "expected two labels or more, found only"
+NONE = "expected a label or more, found only rows without one"
 LISTS = "a list of labels; expected one (several need --problem=multi_label)"
 ONCE = "{} of its {} labels occur only once (x0, x1, x10, ...)"
 COLUMN = "is it the right column?"
@@ -193,7 +194,7 @@ CURE = "If so, pass all of them with --labels"
   ("labels", "problem", "message"),
   [
     (["x", "x"], "single_label", f"dev.tsv: {FEW} x; {COLUMN}"),
-    (["", ","], "multi_label", f"dev.tsv: {FEW} rows without one; {COLUMN}"),
+    (["", ","], "multi_label", f"dev.tsv: {NONE}; {COLUMN}"),
     (["a", ""], "single_label", "dev.tsv:17: no label"),
     (["a", None], "multi_label", "dev.tsv:17: no label"),
     (["a", ("b", "c")], "single_label", f"dev.tsv:17: {LISTS}"),

@@ -36,6 +36,15 @@ def test_tasks_are_found_by_any_spelling():
   )
 
 
+def test_no_file_is_asked_for_where_a_task_has_its_own():
+  with pytest.raises(ValueError) as error:
+    TASKS["ax"].sets("train")
+  assert str(error.value) == (
+    "--do_train: the task ax has no such data; it has texts for --do_predict,"
+    " with a model that was trained on mnli"
+  )
+
+
 def test_every_task_is_whole():
   assert {name: task.metrics[0] for name, task in TASKS.items()} == {
     "ax": "matthews_correlation",
