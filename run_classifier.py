@@ -37,8 +37,8 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   )
   labels: tuple[str, ...] = _task(
     (),
-    "The labels, separated by commas. Default: the labels that the training "
-    "file has.",
+    "The labels, separated by commas. Default: those of an earlier run, of the "
+    "task, or of the training file.",
   )
   seeds: tuple[str, ...] = _task(
     (),
@@ -54,6 +54,8 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "'balanced': rare labels get more.",
     decides=("training",),
   )
+  # No `decides`: `open_data` records the problem of the task, which a benchmark
+  # sets itself.
   problem: str = _task(
     "single_label",
     "What your own data asks for: one label per text, several labels, or a "
@@ -181,6 +183,8 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   A ValueError says that these are wrong, or that no weights can be chosen by
   the evaluation.
   """
+  # Here and not in `open_data`: the sums of the labels are known only when the
+  # features are made.
   if settings.evaluates_in_training:
     classification_data.check_metric(data.dev[0], data.metric)
 
@@ -214,7 +218,9 @@ def open_data(
   if settings.do_predict:
     test = classification_data.find_sets(task, "predict", feature_settings)
 
-  # A head that was trained on pooled token vectors is used on these again.
+  # A head that was trained on pooled token vectors is used on these again. Such
+  # a head is another library's, see bert/convert/writing.py: no flag here makes
+  # one.
   model_settings = fine_tuning.read_pooling(settings)
   model_settings["problem"] = task.problem
   return fine_tuning.Data(
@@ -302,7 +308,9 @@ def write_evaluation(
     )
     show_scores(run, dataset, scores)
 
-    # Later predictions with these weights use the thresholds tuned here.
+    # Later predictions with these weights use the thresholds tuned here. Only
+    # several labels have thresholds: only the user's own data has several, and
+    # of that there is one set.
     classification_results.write_thresholds(
       run.folder, scores.answers, run.identify_weights
     )

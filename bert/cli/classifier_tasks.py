@@ -26,6 +26,7 @@ _FILE_FLAGS = (
 
 def read(settings: Any) -> classification.ClassificationTask:
   """Makes the task of the flags, with the paths of its files; checks both."""
+  # `read_settings` may have changed the problem since `check_files`.
   task = find(settings)
   check(settings, task)
   return task

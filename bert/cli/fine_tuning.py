@@ -206,7 +206,7 @@ class Run(training_run.TrainingRun):
   record: same_run.RunRecord
   # A folder that only this worker uses, for feature files.
   local_folder: str
-  # Set by `make_model`.
+  # Set by `make_model`; bert/cli/teaching.py makes the teacher with it.
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
   forward: training_plan.Forward = training_plan.DEFAULT_FORWARD
   # The score that the summary shows, such as "eval_f1 0.9".
@@ -254,7 +254,8 @@ class Run(training_run.TrainingRun):
       self.write_model_files(settings.vocab_file, data.labels)
       trained = output_folder.trained_folder(settings)
       same_run.write(self.folder, trained, self.record, data.sets)
-      # Scores in the folder are of earlier predictions.
+      # Scores in the folder are of earlier predictions. Texts without labels
+      # get no new scores, which would replace them.
       for dataset in data.test:
         name = f"predict{dataset.suffix}_metrics.json"
         files.remove(os.path.join(self.folder, name))
@@ -513,6 +514,7 @@ def _compare_workers(strategy, settings, data, config, record) -> None:
 
 def _check_segments(config, data: Data) -> None:
   """Refuses pairs of texts for a model that cannot tell the two apart."""
+  # The two problems always take two texts, and do not record it.
   takes_pairs = data.answer_settings.get("has_text_pair") or (
     data.problem in ("question_answering", "multiple_choice")
   )

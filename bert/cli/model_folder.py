@@ -240,6 +240,7 @@ _FINDERS = {
 
 def _find_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   """Returns the casing of a model, and the file next to it that says it."""
+  # --model_dir is a flag of export_saved_model.py.
   values = settings.flag_values()
   paths = [settings.folder, *map(values.get, ("model_dir", *_FINDERS))]
 

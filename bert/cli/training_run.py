@@ -218,6 +218,7 @@ def train(
   if is_chief and "keep_checkpoint_max" not in settings.given:
     checkpoints.delete_before(folder, step)
 
+  # Without a history there is no best: both are asked for the type checker.
   if best is None or history is None:
     if history and history.results:
       print(f"weights of step {step}, the last: {history.summary()}")

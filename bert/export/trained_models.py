@@ -63,6 +63,7 @@ def describe_settings(settings: Mapping[str, Any]) -> str:
   return "  ".join(n if v is True else f"{n} {v}" for n, v in active.items())
 
 
+# The settings that flags of export_saved_model.py may replace, of all makers.
 SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 
@@ -78,7 +79,6 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   answer_settings = _read_answer_settings(folder, settings, config)
 
-  # The model as it was trained.
   labels = ()
   if maker.has_labels:
     labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
@@ -97,8 +97,9 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   if _THRESHOLD in answer_settings:
     tuned = read(label_files.ANSWER_THRESHOLD, [_THRESHOLD], identify)
     if tuned:
-      # It is the odds of one question, which an export rounds differently, and
-      # which could fall on the other side of the threshold.
+      # The tuned threshold equals the odds of one question of the evaluation.
+      # An export, which rounds differently, could put that question on the
+      # other side.
       answer_settings[_THRESHOLD] = tuned.values[0] + _ROUNDING
 
   return TrainedModel(

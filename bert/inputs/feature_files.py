@@ -202,6 +202,7 @@ def open_or_make(
 
   # At the end of the block the rows get their name first, then the index. The
   # old index is removed before that: an index never stands beside other rows.
+  # `replace_all_on_success` renames the last path first.
   paths = [_index_path(path), path]
   with atomic.replace_all_on_success(paths) as (index_file, rows_file):
     index = _write_rows(rows_file, rows, shows_progress)
@@ -242,7 +243,6 @@ def _write_rows(path, rows, shows_progress):
 
 def _read_index(path: str) -> dict[str, Any] | None:
   """Reads an index; None if it is missing, damaged or of other rows."""
-  # Whatever the file holds, the answer is that there is no index.
   try:
     with np.load(_index_path(path), allow_pickle=False) as index:
       is_whole = os.path.getsize(path) == index["offsets"][-1]

@@ -78,7 +78,9 @@ class FeatureSet:
   # set also takes `counts`, see `classification.read_examples`.
   read: Callable[..., Iterator[Any]]
   limit: int | None = None  # The most examples to train on; None for all.
-  numbers: frozenset[int] | None = None  # Those to use, from 0; None for all.
+  # The numbers of the examples to use, from 0; None for all. The key does not
+  # have them: `held_out.split` sets them together with `source`, which it has.
+  numbers: frozenset[int] | None = None
   shows_progress: bool = True  # While the features are made.
   version: int = 1  # Raised when other features are made of the same input.
   name: str = ""  # Such as "matched", if there are several of the kind.
@@ -110,6 +112,8 @@ class FeatureSet:
 
     That is flags and columns by name, and `files`: their names and digests.
     """
+    # With several tables, each name keeps the value of the last table. Only
+    # messages use it; the key has all of them.
     parts = {**dataclasses.asdict(self.settings), **dict(_leaves(self.source))}
 
     # The digests of the files stand for their paths.

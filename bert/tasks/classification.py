@@ -130,7 +130,7 @@ def read_examples(
 def _read_table(table: Table, counts) -> Iterator[Example]:
   """Yields the examples of a file; a ValueError if labels are missing."""
   renamed: dict[Any, str] = dict(table.renamed_labels)
-  labelled = 0
+  kept = 0
   unlabelled = 0
   places = []
   for number, (location, cells) in enumerate(_read_rows(table)):
@@ -138,7 +138,8 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
     label = _to_label(label, location, table)
 
     # A label that is missing is an error, unless a flag leaves the row out. It
-    # is raised at the end of the file, to say how many rows it concerns.
+    # is raised at the end of the file, to say how many rows it concerns. GLUE's
+    # test files have no column of labels at all: that is no error.
     if label is None and table.label_required and table.label is not None:
       unlabelled += 1
       if len(places) < messages.PLACES_SHOWN:
@@ -146,7 +147,7 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
       if counts is not None:
         counts["left_out"] += 1
       continue
-    labelled += 1
+    kept += 1
     if unlabelled and not table.skips_unlabelled:
       continue  # The rest is read only to say how many rows have no label.
 
@@ -165,8 +166,8 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
       group,
     )
 
-  if unlabelled and not (table.skips_unlabelled and labelled):
-    total = labelled + unlabelled
+  if unlabelled and not (table.skips_unlabelled and kept):
+    total = kept + unlabelled
     fault = messages.describe_unlabelled(places, unlabelled, total)
     has_flag = table.skips_unlabelled is False
     cure = "; --skip_unlabelled=true leaves them out" if has_flag else ""
@@ -210,8 +211,8 @@ def _to_label(value, location, table) -> classification_problems.Cell:
 
   # An empty cell is an unknown label. Only for several labels does it say that
   # none applies, and that not in a file to predict, where all may be unknown.
-  is_label = table.label_required and table.empty_is_label
-  return value if value or is_label else None
+  keeps_empty = table.label_required and table.empty_is_label
+  return value if value or keeps_empty else None
 
 
 # Labels.

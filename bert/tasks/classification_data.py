@@ -395,14 +395,14 @@ def write_predictions(
       data.examples(), answers.as_labels(), answers.probabilities, strict=True
     ):
       # Numbers have no labels, and so no columns of probabilities.
-      shares = map(_round, probabilities)
+      rounded = map(_round, probabilities)
       yield {
         "id": example.example_id,
         "text": example.text_a,
         "text_pair": example.text_b or "",
         "label": _write_label(example.label or "", separator),
         "predicted": _write_label(predicted, separator),
-        **dict(zip(names, shares, strict=False)),
+        **dict(zip(names, rounded, strict=False)),
       }
 
   # Columns that no row would fill are left out.

@@ -268,7 +268,6 @@ def describe(
     metrics.scores_by_size(lengths, goodness),
   )
 
-  # The worst mistakes, with their texts.
   true = problem.name_labels(targets[worst], answers.labels)
   predicted = problem.name_labels(answers.predictions[worst], answers.labels)
   mistakes = zip(

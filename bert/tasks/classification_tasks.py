@@ -55,7 +55,8 @@ class _Glue(NamedTuple):
   id: tables.Column | None = None
   problem: str = "single_label"
   skips_short_rows: bool = False  # Those of train.tsv alone.
-  # Names of sets and their files; without the first, there is no train.tsv.
+  # Names of sets and their files. A task without dev files (AX) has no
+  # train.tsv either.
   dev: Mapping[str, str] = types.MappingProxyType({"dev": "dev.tsv"})
   test: Mapping[str, str] = types.MappingProxyType({"test": "test.tsv"})
   submissions: tuple[str, ...] = ()  # The names of GLUE's server for test sets.
@@ -373,7 +374,8 @@ def file_task(
     table = find_table(path, columns, header, is_required)
 
     # The teacher labels the rest. Of several labels, an empty cell is no
-    # missing label: it says that none applies.
+    # missing label: it says that none applies. With --skip_unlabelled the rows
+    # are left out instead, as rows without a required label are.
     if kind == "train" and has_teacher and not kind_of_labels.empty_is_label:
       is_required = bool(skips_unlabelled)
     table = table._replace(
