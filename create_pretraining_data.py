@@ -3,10 +3,10 @@
   python create_pretraining_data.py --input_file=corpus.txt \\
       --vocab_file=vocab.txt --output_file=examples.tfrecord
 
-The text has a sentence a line and a blank line between documents. Each record
-equals that of the original program. WikiText-2's validation and test text
-(2.3 MB, 57,770 records) takes 2.2 s on one core; --documents_per_block=8
---num_processes=2 takes 1.5 s on two.
+The text has a sentence a line and a blank line between documents. Without
+--documents_per_block, each record equals the original program's. WikiText-2's
+validation and test text (2.3 MB, 57,770 records) takes 2.2 s on one core;
+--documents_per_block=8 --num_processes=2 takes 1.5 s on two.
 """
 
 import contextlib

@@ -32,7 +32,9 @@ CJK_RANGES = (
 )
 # A run of letters and digits, or one mark: the words of printable ASCII.
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
-# Google's names of its released models say which casing they were trained on.
+# Google's names of its released models say which casing they were trained on:
+# cased and multi_cased; the others are lower-cased, chinese and the first
+# multilingual one too.
 _RELEASED_MODEL = re.compile(
   r"(?:^|.*/)((?:wwm_)?(uncased|multilingual|chinese|cased|multi_cased)"
   r"_L-\d+_H-\d+_A-\d+)(?:/bert_model\.ckpt|/?$)"

@@ -379,7 +379,7 @@ def to_bert_config(
 
   # The other fields are about training, generating text or naming labels.
   kept = {n: value for n, value in fields.items() if n in _BERT_FIELDS}
-  kept.setdefault("type_vocab_size", 2)  # Its default is not Google's.
+  kept.setdefault("type_vocab_size", 2)  # Theirs; Google's is 16.
   kept["hidden_act"] = _FROM_THEIRS[name]
   if kept.get("layer_norm_eps") == modeling.LAYER_NORM_EPSILON:
     del kept["layer_norm_eps"]  # Google's files do not state it.

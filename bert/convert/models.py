@@ -18,8 +18,9 @@ from bert.weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
 # Shapes by letters: vocabulary, positions, token types, width of embeddings,
-# hidden and intermediate size, labels. A dense layer has kernel and
-# bias, LayerNorm for gamma and beta, and # for the number of a layer.
+# hidden and intermediate size, labels. A # is the number of a layer.
+# `variables` adds kernel and bias to a dense layer, gamma and beta to a
+# LayerNorm.
 _VARIABLES = (
   ("bert/embeddings/word_embeddings", "VE"),
   ("bert/embeddings/position_embeddings", "PE"),

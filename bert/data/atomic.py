@@ -24,8 +24,9 @@ _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 def replace_on_success(path: str) -> Iterator[str]:
   """Gives a temporary name that becomes `path` if the body succeeds.
 
-  Yields the path of an empty file beside `path`, hidden so that no glob takes
-  it for an output; the body writes and closes it. Whatever stops the body, a
+  Yields a path beside `path`; the body writes the file and closes it. Locally
+  it is an empty hidden file, which no glob takes for an output; remote, it is a
+  free name. Whatever stops the body, a
   power cut included, `path` is complete or as it was before. Of two processes
   that write one path at once, the last one wins; the next process that writes
   `path` removes the remains of a killed one. An OSError says that `path` is a

@@ -21,7 +21,7 @@ Column = str | int  # By its name, or by its number from 0; -1 is the last.
 _LONGEST_CELL = 1 << 24
 _FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv"}
 _FORMATS |= {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl"}
-# Rows in which the first row without # is looked for.
+# Rows at the head of a file that may be comments; more are not looked at.
 _MOST_COMMENTS = 100
 # JSON may escape half of an emoji, which no file in UTF-8 can hold.
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -365,7 +365,7 @@ def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
 
 
 def _find_number(path, column, is_optional, names, width) -> int | None:
-  """Returns a column's number; from the left if the width is the same.
+  """Returns a column's number; -1 becomes one from the left at a fixed width.
 
   Args:
     path: of the file, for messages.

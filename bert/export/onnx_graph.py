@@ -50,8 +50,8 @@ class Graph:
     self._quantizes = quantizes
     self._nodes, self._outputs = [], []
     self._constants: dict[str, np.ndarray] = {}
-    # Activations in int8, by the names of those in float32: query, key and
-    # value take the same ones.
+    # Activations in uint8, with scale and zero point, by their names in
+    # float32: query, key and value take the same ones.
     self._quantized: dict[str, list[str]] = {}
     self._numbers = itertools.count()
 

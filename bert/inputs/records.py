@@ -259,8 +259,8 @@ def parse_batch(
 
 def trim(features: dict[str, tf.Tensor], *names: str) -> dict[str, tf.Tensor]:
   """Cuts the common padding of the named features, [B, ..., S] each."""
-  # Rounded up, a quarter of a short batch would be padding, which costs more
-  # than round lengths gain.
+  # Not rounded up to round lengths: a quarter of a short batch would be
+  # padding, which costs more than round lengths gain.
   length = tf.reduce_max(tf.reduce_sum(features["input_mask"], axis=-1))
   return {
     name: value[..., :length] if name in names else value

@@ -450,7 +450,7 @@ def check_settings(
   allowed = {"max_seq_length": (range(3, most_tokens + 1),)}
   files.check_values(settings, {**allowed, **find_maker(kind).settings})
 
-  # Windows must overlap and hold a part of the text.
+  # Windows must leave no token out, and hold a part of the text.
   length = settings["max_seq_length"]
   if "window_pooling" in settings:
     packing.check_doc_stride(settings.get("doc_stride"), length)

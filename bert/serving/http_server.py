@@ -361,7 +361,8 @@ def _dump(value: Any) -> Iterator[str]:
       yield f"{', ' if number else '{'}{json.dumps(key)}: "
       yield from _dump(item)
     yield "}" if value else "{}"
-  # A vector, a number, a text: one call writes it.
+  # A vector, a number, a text, or lists of lists (masks, a head's attention):
+  # one call writes it.
   elif not isinstance(value, list) or not isinstance(
     next(iter(value), 0), dict
   ):
@@ -544,7 +545,7 @@ def make_server(application: Application, listener, limits: Limits):
     connection_limit=_MOST_CONNECTIONS,
     backlog=_MOST_CONNECTIONS,
     channel_timeout=limits.idle_seconds,
-    max_request_body_size=limits.body_bytes + 1,  # It refuses this size.
+    max_request_body_size=limits.body_bytes + 1,  # Refused from here on.
     max_request_header_size=_MOST_HEADER_BYTES,
     ident="bert",
     asyncore_use_poll=True,  # select() ends at 1024 files.

@@ -30,7 +30,8 @@ _Entry = tensor_bundle_pb2.BundleEntryProto
 class TensorBundle:
   """A checkpoint, with two methods of TensorFlow's readers.
 
-  Both raise a ValueError at damaged data, an OSError at unreadable files.
+  The constructor and `get_tensor` raise a ValueError at damaged data, and an
+  OSError at unreadable files.
   """
 
   def __init__(self, prefix: str):
