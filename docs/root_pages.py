@@ -1,10 +1,11 @@
 """Shows pages from outside docs/ on the site that `make docs` builds.
 
-mkdocs calls the two functions, and the reference of docstrings the class;
-mkdocs.yml names them. Pages are written
-for GitHub, where a link is the path from one file to the other. On the site
-CONTRIBUTING.md and its like stand beside the pages of docs/, and files of code
-do not exist: their names stay, without a link.
+Pages are written for GitHub, where a link is the path from one file to another.
+On the site CONTRIBUTING.md and its like stand beside the pages of docs/, and
+files of code do not exist: their names stay, without a link.
+
+mkdocs calls the two functions (a hook), and mkdocstrings the class (an
+extension), when it reads docstrings. mkdocs.yml names all three.
 """
 
 import os
@@ -19,7 +20,7 @@ PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 PAGES += ("models/mini/README.md",)
 # [text](path#anchor), but no picture and no address such as https://...
 _LINK = re.compile(r"(?<!!)\[([^][]+)\]\((?![a-z]+:)([^)\s#]+)(#[^)\s]*)?\)")
-
+# Lines that are indented by two, after a blank line: an example in a docstring.
 _EXAMPLE = re.compile(r"(?<=\n\n)(?:  .*\n?)+")
 
 
@@ -38,6 +39,7 @@ def on_page_markdown(markdown, page, config, files):
 
   def relink(link):
     text, target, anchor = link.groups("")
+    # The file from the root of the repository, and where the site has it.
     path = os.path.normpath(os.path.join(folder, os.path.dirname(name), target))
     on_site = path if path in PAGES else path.removeprefix("docs/")
     if files.get_file_from_path(on_site) is None:
