@@ -215,7 +215,9 @@ def _temporary(target: str, make: Callable[[str], None]) -> Iterator[str]:
       make(path)
       stack.callback(_remove, path)
       with contextlib.suppress(FileNotFoundError):
-        stack.enter_context(locked(path))
+        is_ours = stack.enter_context(locked(path))
+        if is_ours is False:  # The other process is about to remove it.
+          path = ""
     yield path
 
 

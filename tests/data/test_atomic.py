@@ -69,6 +69,26 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
   assert os.listdir(tmp_path) == ["out"]
 
 
+def test_a_file_that_another_process_cleans_up_is_not_written(
+  tmp_path, monkeypatch
+):
+  lock, refused = atomic.lock, []
+
+  def lose_the_first(descriptor):
+    if refused:
+      return lock(descriptor)
+    refused.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return False
+
+  monkeypatch.setattr(atomic, "lock", lose_the_first)
+  path = tmp_path / "out"
+  with atomic.replace_on_success(str(path)) as temporary:
+    assert refused and temporary not in refused
+    pathlib.Path(temporary).write_text("new")
+  assert path.read_text() == "new"
+  assert os.listdir(tmp_path) == ["out"]
+
+
 def test_files_of_two_runs_are_not_mixed(tmp_path):
   mine, theirs = [f"{tmp_path}/a", f"{tmp_path}/b"], [f"{tmp_path}/b"]
   with atomic.replace_all_on_success(mine):
