@@ -315,12 +315,12 @@ def main() -> None:
   )
 
   # predict.py answers only with the formats that one of its engines computes.
-  kind = formats.FORMATS[settings.format]
+  format_row = formats.FORMATS[settings.format]
   command = program.command("predict.py", export_dir=settings.export_dir)
   program.print_end(
     start,
     f"wrote {settings.export_dir}; {result}",
-    command=f"{command} --serve" if kind.engines else "",
+    command=f"{command} --serve" if format_row.engines else "",
   )
 
 

@@ -152,22 +152,22 @@ def predict(logits, features) -> dict[str, tf.Tensor]:
   return {"logits": logits, "label_ids": features["label_ids"]}
 
 
-def loss(logits, features, problem, class_weights):
+def loss(logits, features, problem_name, class_weights):
   """Sums the losses over a batch; see `training_plan.Loss`.
 
   Args:
     logits: float32 [B, L].
     features: of them label_ids, [B, width of the problem], and
       is_real_example, int [B].
-    problem: the name of a class of `classification_problems`.
+    problem_name: of a class of `classification_problems`.
     class_weights: the weight of each label, float32 [L].
 
   Returns:
     classification_loss: the sum of the weighted losses, and the sum of the
     weights, by which the step divides: float32 [] each.
   """
-  kind = classification_problems.PROBLEMS[problem]
-  losses, factors = kind.loss(logits, features["label_ids"], class_weights)
+  problem = classification_problems.PROBLEMS[problem_name]
+  losses, factors = problem.loss(logits, features["label_ids"], class_weights)
 
   # In the records of the original 0 marks the padding of a batch on TPUs. Here
   # it marks an example without a label, from which only a teacher is learned.
@@ -194,7 +194,7 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   )
   return functools.partial(
     loss,
-    problem=data.feature_settings.problem,
+    problem_name=data.feature_settings.problem,
     class_weights=tf.constant(class_weights),
   )
 
@@ -329,8 +329,8 @@ def show_scores(
     dataset: the set that was scored; names the file, such as eval_metrics.json.
     scores: of all of its examples, in their order.
   """
-  kind = f"{dataset.kind}{dataset.suffix}"
-  classification_results.write_scores(run.folder, kind, scores)
+  stem = f"{dataset.kind}{dataset.suffix}"
+  classification_results.write_scores(run.folder, stem, scores)
   run.report_on(dataset, classification_results.describe, scores)
 
 

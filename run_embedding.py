@@ -216,14 +216,14 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
 
   # What most objectives train is exported as a model that makes vectors.
   labels = ()
-  problem = "features"
+  problem_name = "features"
   answer_settings = {}
   if settings.objective == "labels":
-    problem = "single_label"  # It is exported as a classifier.
-    labels = classification.find_labels(sets["train"].examples(), problem)
+    problem_name = "single_label"  # It is exported as a classifier.
+    labels = classification.find_labels(sets["train"].examples(), problem_name)
 
     # A row of a feature file holds the number of its label.
-    encode_label = classification.make_label_encoder(labels, problem)
+    encode_label = classification.make_label_encoder(labels, problem_name)
     sets = {
       kind: embedding_data.number_labels(data, labels, encode_label)
       for kind, data in sets.items()
@@ -243,7 +243,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   return fine_tuning.Data(
     feature_settings=None,
     metric=embedding_settings.choose_metric(settings),
-    model_settings={"problem": problem, **settings.deciding("model")},
+    model_settings={"problem": problem_name, **settings.deciding("model")},
     train=sets["train"] if settings.do_train else None,
     dev=[sets[kind] for kind in ("eval", "fit") if kind in sets],
     test=[sets["predict"]] if "predict" in sets else (),

@@ -157,17 +157,19 @@ def choose(
   """
   # A softmax over the choices of a question, as in the loss.
   results = run.predict(dataset, batch_size)
-  shares = multiple_choice_data.probabilities(
+  probabilities = multiple_choice_data.probabilities(
     results["logits"], results["choice_mask"]
   )
-  return shares, results["label_ids"][:, 0]
+  return probabilities, results["label_ids"][:, 0]
 
 
 def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   """Scores the model on questions with a label."""
   # All workers do, because all must stop a training at the same step.
-  shares, labels = choose(run, run.data.dev[0], run.settings.eval_batch_size)
-  return multiple_choice_data.score(shares, labels)
+  probabilities, labels = choose(
+    run, run.data.dev[0], run.settings.eval_batch_size
+  )
+  return multiple_choice_data.score(probabilities, labels)
 
 
 def write_evaluation(run: fine_tuning.Run) -> None:
@@ -175,28 +177,30 @@ def write_evaluation(run: fine_tuning.Run) -> None:
   [dataset] = run.data.dev
 
   # All workers compute a part of the results; the chief alone writes.
-  shares, labels = choose(run, dataset, run.settings.eval_batch_size)
+  probabilities, labels = choose(run, dataset, run.settings.eval_batch_size)
   if run.is_chief:
-    run.write_eval_results(multiple_choice_data.score(shares, labels))
-    run.report_on(dataset, multiple_choice_data.describe, shares, labels)
+    run.write_eval_results(multiple_choice_data.score(probabilities, labels))
+    run.report_on(dataset, multiple_choice_data.describe, probabilities, labels)
 
 
 def write_predictions(run: fine_tuning.Run) -> None:
   """Writes the predictions, and their scores if the answers are known."""
   [dataset] = run.data.test
-  shares, labels = choose(run, dataset, run.settings.predict_batch_size)
+  probabilities, labels = choose(run, dataset, run.settings.predict_batch_size)
 
   # All workers have computed the probabilities; the chief alone writes them.
   if not run.is_chief:
     return
   path = os.path.join(run.folder, "predictions.tsv")
-  multiple_choice_data.write_predictions(path, dataset.examples(), shares)
+  multiple_choice_data.write_predictions(
+    path, dataset.examples(), probabilities
+  )
 
   # A file to predict may have labels, too.
   if dataset.is_labelled:
-    scores = multiple_choice_data.score(shares, labels)
+    scores = multiple_choice_data.score(probabilities, labels)
     metrics.write_metrics(run.folder, "predict", scores)
-    run.report_on(dataset, multiple_choice_data.describe, shares, labels)
+    run.report_on(dataset, multiple_choice_data.describe, probabilities, labels)
 
 
 def main() -> None:

@@ -186,14 +186,14 @@ def inspect_files(settings: TaggingSettings) -> dict[str, tagging.Source]:
 def open_data(
   settings: TaggingSettings,
   sources: dict[str, tagging.Source],
-  problem: str = "tagging",
+  problem_name: str = "tagging",
 ) -> fine_tuning.Data:
   """Finds the sentences and labels; nothing is written.
 
   Args:
     settings: the flags.
     sources: from `inspect_files`.
-    problem: see `train_and_predict`.
+    problem_name: see `train_and_predict`.
   """
   # The training file has the labels. Without one, a model that was trained
   # before has them.
@@ -228,7 +228,7 @@ def open_data(
   return fine_tuning.Data(
     feature_settings=feature_settings,
     metric=shared_flags.choose_metric(settings.best_metric, metric_names),
-    model_settings={"problem": problem, "label_scheme": scheme},
+    model_settings={"problem": problem_name, "label_scheme": scheme},
     train=sets["train"] if settings.do_train else None,
     dev=[sets["eval"]] if "eval" in sets else (),
     test=[sets["predict"]] if "predict" in sets else (),
@@ -292,21 +292,21 @@ def write_predictions(run: fine_tuning.Run) -> None:
 def train_and_predict(
   settings: TaggingSettings,
   create_model: Callable[..., keras.Model] = create_model,
-  problem: str = "tagging",
+  problem_name: str = "tagging",
 ) -> None:
   """Trains, evaluates and predicts as the flags say.
 
   Args:
     settings: the flags.
     create_model: makes the model, as the function of this name does.
-    problem: the kind of model, by which an export finds its class.
+    problem_name: the kind of model, by which an export finds its class.
   """
   # Nothing is written yet: wrong flags and wrong files must cost nothing.
   sources = inspect_files(settings)
 
   # TensorFlow wants its devices chosen before the first tensor is made.
   strategy = devices.make_strategy(settings)
-  data = open_data(settings, sources, problem)
+  data = open_data(settings, sources, problem_name)
 
   # From here on the output folder is ours; earlier runs in it must agree.
   with fine_tuning.open_run(settings, data, strategy) as run:

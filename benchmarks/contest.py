@@ -104,16 +104,16 @@ def lacks_data(options: dict[str, Any], *names: str) -> bool:
 # The contestants.
 
 
-def set_flags(kind: type[Any], **values: Any) -> None:
+def set_flags(settings_class: type[Any], **values: Any) -> None:
   """Gives a program its flags, as its command line does.
 
   Args:
-    kind: the class of its settings.
+    settings_class: of the program.
     **values: by name; the others have their defaults.
   """
   from absl import flags
 
-  kind.define_flags()
+  settings_class.define_flags()
   arguments = [f"--{name}={value}" for name, value in values.items()]
   flags.FLAGS(["benchmark", *arguments])
 

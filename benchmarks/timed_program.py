@@ -183,8 +183,8 @@ def load_peer(folder, problem, num_labels, **settings):
   """Returns Hugging Face's model for a problem, with a folder's weights."""
   import transformers
 
-  kind = getattr(transformers, f"BertFor{PEERS[problem][0]}")
-  return kind.from_pretrained(
+  model_class = getattr(transformers, f"BertFor{PEERS[problem][0]}")
+  return model_class.from_pretrained(
     folder,
     num_labels=num_labels,
     problem_type=f"{problem}_classification"

@@ -23,12 +23,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 
-def end_in_a_line(kind, error, trace) -> None:
+def end_in_a_line(error_class, error, trace) -> None:
   """Describes Ctrl-C in a line; other exceptions as usual."""
-  if kind is KeyboardInterrupt:
+  if error_class is KeyboardInterrupt:
     print("interrupted: the same command resumes it", file=sys.stderr)
   else:
-    sys.__excepthook__(kind, error, trace)
+    sys.__excepthook__(error_class, error, trace)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ SQUAD = types.SimpleNamespace(padding_competes=False)
 def classifies(problem):
   weights = tf.constant([1.0, 2.0, 3.0])
   return functools.partial(
-    run_classifier.loss, problem=problem, class_weights=weights
+    run_classifier.loss, problem_name=problem, class_weights=weights
   )
 
 

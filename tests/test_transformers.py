@@ -230,7 +230,7 @@ def draw_rows(problem):
 
 def classifies(problem, num_labels):
   loss = functools.partial(
-    run_classifier.loss, problem=problem, class_weights=tf.ones(num_labels)
+    run_classifier.loss, problem_name=problem, class_weights=tf.ones(num_labels)
   )
   return "classifier", heads.ClassifierModel, loss, num_labels
 

@@ -84,7 +84,7 @@ def find(settings: Any) -> classification.ClassificationTask:
         query=settings.query_column,
       ),
       header={"auto": None, "yes": True, "no": False}[settings.header],
-      problem=settings.problem,
+      problem_name=settings.problem,
       has_teacher=bool(settings.teacher),
       skips_unlabelled=settings.skip_unlabelled,
     )

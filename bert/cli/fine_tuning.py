@@ -86,14 +86,16 @@ class Data(NamedTuple):
     return list({id(dataset): dataset for dataset in sets}.values())
 
 
-def read_settings(kind: type[_Settings]) -> _Settings:
+def read_settings(settings_class: type[_Settings]) -> _Settings:
   """Reads the flags and finds the files of --model.
 
   A run that does not train predicts as the training of its weights: flags that
   are not given have the values that are recorded there. A ValueError says that
   --model or the weights contradict them.
   """
-  settings = devices.choose_precision(model_folder.find_files(kind.read()))
+  settings = devices.choose_precision(
+    model_folder.find_files(settings_class.read())
+  )
   if not settings.do_train:
     settings = _follow_training(settings)
   settings.check_needs()

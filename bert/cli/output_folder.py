@@ -98,13 +98,14 @@ def _new_folder(folder: str) -> Iterator[None]:
         path.rmdir()
 
 
-def _clean_up(folder: str, before: set[str], kind, error, trace) -> None:
+def _clean_up(folder: str, before: set[str], error_class, error, trace) -> None:
   """Removes new files that say what a folder's model is, if a run made none.
 
   Args:
     folder: the output folder.
     before: the names of the files in it when the run began.
-    kind: of the exception that ends the run, or None, as `error` and `trace`.
+    error_class: of the exception that ends the run; None without one, as
+      `error` and `trace` then are.
     error: the exception.
     trace: its traceback.
   """

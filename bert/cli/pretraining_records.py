@@ -12,9 +12,9 @@ from bert.tasks import pretraining_data
 _Settings = TypeVar("_Settings", bound=pretraining.PretrainingSettings)
 
 
-def read_settings(kind: type[_Settings]) -> _Settings:
+def read_settings(settings_class: type[_Settings]) -> _Settings:
   """Reads the flags and finds the files of --model."""
-  settings = model_folder.find_files(kind.read())
+  settings = model_folder.find_files(settings_class.read())
 
   # `read` checks only runs that train. Pre-training keeps no flags of an
   # earlier training to wait for, so the check can be made here for all.

@@ -30,10 +30,10 @@ _HELP = {"-h", "-help", "--help", "--helpshort"}
 _FULL_HELP = {"-helpfull", "--helpfull"}
 
 
-def start(kind: type[typed_flags.Settings]) -> None:
+def start(settings_class: type[typed_flags.Settings]) -> None:
   """Parses and checks the flags, and only then imports TensorFlow."""
-  _parse_flags(kind)
-  settings = kind.read()
+  _parse_flags(settings_class)
+  settings = settings_class.read()
 
   # The checks look at values and at files: errors come before the import, too.
   if status := _call(settings.check):
@@ -43,7 +43,7 @@ def start(kind: type[typed_flags.Settings]) -> None:
 
 def run_program(
   main: Callable[..., int | None],
-  kind: type[typed_flags.Settings] | None = None,
+  settings_class: type[typed_flags.Settings] | None = None,
   takes_others: bool = False,
 ) -> None:
   """Calls `main` and exits with its status.
@@ -54,15 +54,16 @@ def run_program(
 
   Args:
     main: the work of the program; None or an exit status is its result.
-    kind: the settings to parse and check; None after `start`, which did so.
+    settings_class: of the settings to parse and check; None after `start`,
+      which did so.
     takes_others: whether `main` takes a list of the arguments that are not
       flags.
   """
-  words = _parse_flags(kind, takes_others) if kind else []
+  words = _parse_flags(settings_class, takes_others) if settings_class else []
 
   def work() -> int | None:
-    if kind:
-      kind.read().check()
+    if settings_class:
+      settings_class.read().check()
     return main(words) if takes_others else main()
 
   # Here or in `start` the flags have been parsed: absl is not to do it again.
@@ -86,7 +87,7 @@ def _call(work: Callable[[], int | None]) -> int:
     return _fail(message)
 
 
-def _parse_flags(kind, takes_others=False) -> list[str]:
+def _parse_flags(settings_class, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
   # Ctrl-C may come during the imports that follow, which take seconds.
   sys.excepthook = _end_in_a_line
@@ -94,7 +95,7 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
   if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(errors="backslashreplace")
 
-  kind.define_flags()
+  settings_class.define_flags()
   # absl's --help lists flags of modules; ours has the docstring and groups.
   arguments = sys.argv[1:]
   if "--" in arguments:
@@ -102,23 +103,23 @@ def _parse_flags(kind, takes_others=False) -> list[str]:
   shows_all = not _FULL_HELP.isdisjoint(arguments)
   if shows_all or not _HELP.isdisjoint(arguments):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
-    print(typed_flags.describe_flags(kind, shows_all))
+    print(typed_flags.describe_flags(settings_class, shows_all))
     sys.exit(0)
 
   try:
-    words = typed_flags.parse_command_line(kind, takes_others)
-    kind.read()
+    words = typed_flags.parse_command_line(settings_class, takes_others)
+    settings_class.read()
   except ValueError as error:
     sys.exit(_fail(str(error)))
   return words
 
 
-def _end_in_a_line(kind, error, trace) -> None:
+def _end_in_a_line(error_class, error, trace) -> None:
   """Describes Ctrl-C outside of `main` in a line; prints other tracebacks."""
-  if kind is KeyboardInterrupt:
+  if error_class is KeyboardInterrupt:
     _fail("interrupted")
   else:
-    sys.__excepthook__(kind, error, trace)
+    sys.__excepthook__(error_class, error, trace)
 
 
 def _describe(error: Exception) -> str:

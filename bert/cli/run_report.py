@@ -126,7 +126,7 @@ def report_errors_as_notes() -> Iterator[None]:
 def write(
   settings: shared_flags.ModelSettings,
   start: float,
-  problem: str,
+  purpose: str,
   sections: Mapping[str, str],
   score: str = "",
   scores: Mapping[str, float] = types.MappingProxyType({}),
@@ -137,7 +137,7 @@ def write(
   Args:
     settings: all flags of the program; they are listed in the report.
     start: when the program began, by `time.monotonic`.
-    problem: what the model is for, such as "pre-training".
+    purpose: what the model is for, such as "pre-training".
     sections: HTML by title, in their order.
     score: the best score in words, or "".
     scores: to show in large type, the most important one first.
@@ -155,7 +155,7 @@ def write(
 
   # The line below the title.
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-  facts = f"{os.path.basename(sys.argv[0])}, {problem}; {time}; took "
+  facts = f"{os.path.basename(sys.argv[0])}, {purpose}; {time}; took "
   facts += program.format_time(start)
   if score:
     facts += f"; {score}"

@@ -32,8 +32,7 @@ def find_teacher(
     return None
 
   # Only these problems have a loss against logits of a teacher.
-  problem = data.problem
-  if data.pooling or problem not in distillation.LOSSES:
+  if data.pooling or data.problem not in distillation.LOSSES:
     raise ValueError(
       f"--teacher={folder}: only run_classifier.py, run_tagging.py and "
       "run_squad.py learn from one"

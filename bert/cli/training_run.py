@@ -115,18 +115,18 @@ class TrainingRun:
       with run_report.report_errors_as_notes():
         self.report_sections[title] = describe(*values)
 
-  def write_report(self, start: float, problem: str, score: str = "") -> None:
+  def write_report(self, start: float, purpose: str, score: str = "") -> None:
     """Writes report.html; see `run_report.write`.
 
     Args:
       start: when the program began, by `time.monotonic`.
-      problem: what the model is for, such as "pre-training".
+      purpose: what the model is for, such as "pre-training".
       score: the best score in words, or "".
     """
     run_report.write(
       self.settings,
       start,
-      problem,
+      purpose,
       self.report_sections,
       score,
       self.first_scores,

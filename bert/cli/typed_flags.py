@@ -74,9 +74,9 @@ def group(title: str) -> Callable[..., Any]:
   return declare
 
 
-def narrow(kind: type["Settings"], name: str, *needs: str) -> Any:
+def narrow(settings_class: type["Settings"], name: str, *needs: str) -> Any:
   """Returns the field of a flag of other settings, which here needs others."""
-  flag = kind.flags_by_name()[name]._replace(needs=needs)
+  flag = settings_class.flags_by_name()[name]._replace(needs=needs)
   return dataclasses.field(default=flag.default, metadata={"flag": flag})
 
 
@@ -160,9 +160,9 @@ class Settings:
     """
     names = {
       name
-      for kind in type(self).__mro__
-      if issubclass(kind, Settings)
-      for name, flag in kind.flags_by_name().items()
+      for base in type(self).__mro__
+      if issubclass(base, Settings)
+      for name, flag in base.flags_by_name().items()
       if what in flag.decides
     }
     return {n: getattr(self, n) for n in self.flags_by_name() if n in names}
@@ -209,26 +209,27 @@ class Settings:
         path_checks.check(name, flag.path, value)
 
 
-def _define(name, flag: Flag, kind: Any, values: flags.FlagValues) -> None:
+def _define(name, flag: Flag, hint: Any, values: flags.FlagValues) -> None:
   """Declares a flag of this name and type, for absl to parse."""
   default: Any = None if flag.default is REQUIRED else flag.default
   options: dict[str, Any] = {"flag_values": values}
 
   # `int | None` has two: an absent number is None.
-  kinds = set(typing.get_args(kind) or [kind]) - {types.NoneType}
+  value_types = set(typing.get_args(hint) or [hint]) - {types.NoneType}
 
   if flag.repeated:
     flags.DEFINE_multi_string(name, list(default), flag.text, **options)
-  elif typing.get_origin(kind) is tuple:
+  elif typing.get_origin(hint) is tuple:
     flags.DEFINE_list(name, list(default), flag.text, **options)
   elif flag.choices:
     flags.DEFINE_enum(name, default, flag.choices, flag.text, **options)
-  elif kinds == {bool}:
+  elif value_types == {bool}:
     flags.DEFINE_bool(name, default, flag.text, **options)
-  elif kinds == {str}:
+  elif value_types == {str}:
     flags.DEFINE_string(name, default, flag.text, **options)
   else:
-    define = flags.DEFINE_integer if kinds == {int} else flags.DEFINE_float
+    is_integer = value_types == {int}
+    define = flags.DEFINE_integer if is_integer else flags.DEFINE_float
     options |= {"lower_bound": flag.least, "upper_bound": flag.most}
     define(name, default, flag.text, **options)
 
@@ -239,12 +240,12 @@ def _as_text(value: Any) -> str:
 
 
 def parse_command_line(
-  kind: type[Settings], takes_others: bool = False
+  settings_class: type[Settings], takes_others: bool = False
 ) -> list[str]:
-  """Parses the flags of `sys.argv`, which `kind.define_flags` has declared.
+  """Parses the flags of `sys.argv`, which `define_flags` has declared.
 
   Args:
-    kind: the program's settings.
+    settings_class: of the program.
     takes_others: whether the program takes arguments that are not flags.
 
   Returns:
@@ -258,19 +259,21 @@ def parse_command_line(
     _, *words = FLAGS(sys.argv, known_only=takes_others)
     _check_floats()
   except flags.UnrecognizedFlagError as error:
-    raise ValueError(_describe_unknown(error.flagname, kind)) from None
+    raise ValueError(
+      _describe_unknown(error.flagname, settings_class)
+    ) from None
   except flags.Error as error:
     raise ValueError(f"{error}; see --help") from None
 
   # Before what is missing: absl reads no flag behind a stray word.
   if words and not (takes_others and words[0].startswith("-")):
     raise ValueError(_describe_stray(words))
-  if missing := _describe_missing(kind):
+  if missing := _describe_missing(settings_class):
     raise ValueError(f"{missing}; see --help")
   return words
 
 
-def _describe_unknown(name: str, kind: type[Settings]) -> str:
+def _describe_unknown(name: str, settings_class: type[Settings]) -> str:
   """Says that the program has no such flag, and what may be meant instead."""
   fault = f"no flag is called --{name}"
 
@@ -280,7 +283,7 @@ def _describe_unknown(name: str, kind: type[Settings]) -> str:
       return f"{fault}: use {removed_flags.REPLACEMENTS[old]}"
 
   # Our flags: absl would also propose those of its own modules.
-  closest = difflib.get_close_matches(name, kind.flags_by_name(), 1)
+  closest = difflib.get_close_matches(name, settings_class.flags_by_name(), 1)
   hint = f": did you mean --{closest[0]}?" if closest else "; see --help"
   return fault + hint
 
@@ -322,12 +325,12 @@ def _check_floats() -> None:
       )
 
 
-def _describe_missing(kind: type[Settings]) -> str:
+def _describe_missing(settings_class: type[Settings]) -> str:
   """Names the required flags without a value; returns "" if all have one."""
   missing = []
   # Flags without which another one is required, by that one.
   replaced: dict[str, list[str]] = {}
-  for name, flag in kind.flags_by_name().items():
+  for name, flag in settings_class.flags_by_name().items():
     if flag.default is REQUIRED and not FLAGS[name].value:
       missing.append(f"--{name}")
     elif flag.unless and not (FLAGS[name].value or FLAGS[flag.unless].value):
@@ -338,15 +341,15 @@ def _describe_missing(kind: type[Settings]) -> str:
   return f"missing {', '.join(missing)}" if missing else ""
 
 
-def describe_flags(kind: type[Settings], shows_all: bool) -> str:
+def describe_flags(settings_class: type[Settings], shows_all: bool) -> str:
   """Returns the text of --helpfull, or of --help.
 
   Args:
-    kind: the settings of the program.
+    settings_class: of the program.
     shows_all: whether to show all flags. Else only the required ones, what may
       take their place, and what most commands need: `flag_texts.MOST_USED`.
   """
-  flags_by_name = kind.flags_by_name()
+  flags_by_name = settings_class.flags_by_name()
   shows_all = shows_all or len(flags_by_name) <= flag_texts.FEW_FLAGS
 
   # By the name of a flag: those that together take its place.

@@ -145,9 +145,9 @@ def prepare(
   for entry in entries:
     chosen = metric if entry.name == task and metric else None
     given = dataclasses.replace(settings, best_metric=chosen)
-    kind, check = KINDS[entry.kind]
+    settings_class, check = KINDS[entry.kind]
     try:
-      of_task = _make_settings(entry, given, kind)
+      of_task = _make_settings(entry, given, settings_class)
       of_task.check()
       tasks[entry.name] = check(of_task)
     except ValueError as error:
@@ -155,7 +155,7 @@ def prepare(
   return tasks
 
 
-def _make_settings(entry: Entry, settings, kind) -> Any:
+def _make_settings(entry: Entry, settings, settings_class) -> Any:
   """Returns the settings of a task: the entry's, else the run's."""
   # A task may repeat the run's vocabulary and casing.
   common = settings.flag_values()
@@ -180,8 +180,10 @@ def _make_settings(entry: Entry, settings, kind) -> Any:
   # The task's program reads the entry's flags, with its own messages. The run's
   # flags then take the place of defaults.
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
-  parsed = kind.parse({"output_dir": folder, **own})
-  names = [n for n in kind.flags_by_name() if n in common and n not in own]
+  parsed = settings_class.parse({"output_dir": folder, **own})
+  names = [
+    n for n in settings_class.flags_by_name() if n in common and n not in own
+  ]
   values = {name: common[name] for name in names}
   values |= {"output_dir": folder, "open_model": settings.open_model}
   if entry.kind == "squad":  # It scores its predictions.

@@ -69,9 +69,9 @@ def _write(folder, functions, format, quantizes) -> export_card.Card:
     files.write_lines(os.path.join(folder, "labels.txt"), trained.labels)
 
   # The model. Whoever loads it compares the hashes of files with the card.
-  kind = formats.FORMATS[format]
-  importlib.import_module(kind.writer).save(folder, functions, quantizes)
-  hashed = [*vocabulary_table.saved_names(vocab_file), *kind.hashed]
+  format_row = formats.FORMATS[format]
+  importlib.import_module(format_row.writer).save(folder, functions, quantizes)
+  hashed = [*vocabulary_table.saved_names(vocab_file), *format_row.hashed]
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
   hashes[export_card.WEIGHTS] = functions.hash_weights()
 

@@ -74,8 +74,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(f"{vocab_file}: {folder} was trained with another one")
 
-  kind = settings["problem"]
-  maker = answers.find_maker(kind)
+  problem_name = settings["problem"]
+  maker = answers.find_maker(problem_name)
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   answer_settings = _read_answer_settings(folder, settings, config)
 
@@ -103,7 +103,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
       answer_settings[_THRESHOLD] = tuned.values[0] + _ROUNDING
 
   return TrainedModel(
-    kind=kind,
+    kind=problem_name,
     config=config,
     model=model,
     do_lower_case=settings["do_lower_case"],
@@ -120,16 +120,18 @@ def _read_training(folder) -> tuple[dict[str, Any], type[heads.HeadModel]]:
   """Reads the settings of a training, and finds the class of its model."""
   path = os.path.join(folder, "settings.json")
   settings = files.read_json_if_any(path)
-  kind = str(settings.get("problem", ""))
-  if not answers.is_trained(kind):
-    fault = f"its problem is {kind}" if kind else "no settings.json with one"
+  problem_name = str(settings.get("problem", ""))
+  if not answers.is_trained(problem_name):
+    fault = "no settings.json with one"
+    if problem_name:
+      fault = f"its problem is {problem_name}"
     raise ValueError(
       f"{folder}: {fault}; expected the --output_dir of run_classifier.py, "
       "run_squad.py, run_tagging.py or run_multiple_choice.py"
     )
 
   # By its name, as `answers` must not import TensorFlow.
-  module, _, name = answers.find_maker(kind).head.rpartition(".")
+  module, _, name = answers.find_maker(problem_name).head.rpartition(".")
   head = getattr(importlib.import_module(module), name)
   allowed = {"vocab_file_sha256": (str,), "do_lower_case": (bool,)}
   with checkpoints.naming_damage(path):
@@ -155,21 +157,21 @@ def _restore(folder: str, model: heads.HeadModel) -> str:
 def _read_answer_settings(folder, settings, config) -> dict[str, Any]:
   """Reads what answers depend on, and the columns of the training's files."""
   path = os.path.join(folder, "prediction.json")
-  kind = settings["problem"]
+  problem_name = settings["problem"]
   takes_pairs = config.type_vocab_size > 1
 
   # Defaults, then prediction.json, which may be changed after the training,
   # then the settings that belong to the training itself.
   answer_settings = {"has_text_pair": takes_pairs, "columns": {}}
   answer_settings |= files.read_json_if_any(path)
-  names = settings.keys() & setting_names(kind)
+  names = settings.keys() & setting_names(problem_name)
   answer_settings |= {name: settings[name] for name in names}
 
   with checkpoints.naming_damage(path):
     allowed = {"has_text_pair": (bool,), "columns": (dict,)}
     files.check_values(answer_settings, allowed)
     answers.check_settings(
-      kind, answer_settings, config.max_position_embeddings
+      problem_name, answer_settings, config.max_position_embeddings
     )
     if answer_settings["has_text_pair"] and not takes_pairs:
       raise ValueError(

@@ -55,10 +55,10 @@ def accuracy(targets: np.ndarray, predictions: np.ndarray) -> float:
 def softmax(logits: np.ndarray) -> np.ndarray:
   """Computes the softmax over the last axis; -inf has no probability."""
   # In place: with many labels each copy is large.
-  shares = logits - logits.max(-1, keepdims=True)
-  np.exp(shares, out=shares)
-  shares /= shares.sum(-1, keepdims=True)
-  return shares
+  result = logits - logits.max(-1, keepdims=True)
+  np.exp(result, out=result)
+  result /= result.sum(-1, keepdims=True)
+  return result
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -381,17 +381,17 @@ def scores_by_size(
 
 
 def write_metrics(
-  folder: str, kind: str, scores: Mapping[str, float], **content: Any
+  folder: str, stem: str, scores: Mapping[str, float], **content: Any
 ) -> None:
-  """Writes scores to <kind>_metrics.json, and prints them.
+  """Writes scores to <stem>_metrics.json, and prints them.
 
   Args:
     folder: the --output_dir.
-    kind: the beginning of the file's name, such as "eval" or "eval_mismatched".
+    stem: the beginning of the file's name, such as "eval" or "eval_mismatched".
     scores: by name; NaN, which JSON lacks, is written as null.
     **content: JSON values to write beside the scores.
   """
-  path = os.path.join(folder, f"{kind}_metrics.json")
+  path = os.path.join(folder, f"{stem}_metrics.json")
   values = {n: None if math.isnan(v) else v for n, v in scores.items()}
   files.write_json(path, {"metrics": values, **content})
   listing = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())

@@ -33,13 +33,13 @@ _NEVER = -1e9
 _softmax = classification_problems.PROBLEMS["single_label"].activate
 
 
-def _round(share: float) -> float:
+def _round(probability: float) -> float:
   """Returns a probability with 6 digits: float32 computes no more."""
-  return float(f"{share:.6g}")
+  return float(f"{probability:.6g}")
 
 
 class Classification(answer_maker.AnswerMaker):
-  """A label, labels or a number of texts or pairs, as its `problem` says.
+  """A label, labels or a number of texts or pairs, as its problem says.
 
   Outputs: `logits`; or `value`, if that is a number.
   """
@@ -49,7 +49,6 @@ class Classification(answer_maker.AnswerMaker):
     "doc_stride": (*export_card.COUNT, None),
     "window_pooling": ("mean", "max"),
   }
-  problem: classification_problems.Problem
 
   @classmethod
   def of(cls, problem: classification_problems.Problem) -> type[Self]:
@@ -57,7 +56,6 @@ class Classification(answer_maker.AnswerMaker):
     # `has_labels` and its like are read from a class before there is a card to
     # make an object of: each problem gets a class of its own.
     fields = {
-      "problem": problem,
       "has_labels": problem.has_labels,
       "has_thresholds": problem.has_thresholds,
       "activation": problem.activation,
@@ -81,15 +79,16 @@ class Classification(answer_maker.AnswerMaker):
       logits, of_one_text, card.settings["window_pooling"]
     )
     thresholds = np.array(card.thresholds) if card.thresholds else None
-    predictions = classification_results.answer(
+    # The kind of a classifier, in its card, is the name of its problem.
+    answered = classification_results.answer(
       pooled, card.kind, card.labels, thresholds
     )
 
-    [answer] = predictions.as_labels()
+    [answer] = answered.as_labels()
     described: dict[str, Any] = {self.result: answer}
     if self.has_labels:
-      shares = map(_round, predictions.probabilities[0])
-      described["probabilities"] = dict(zip(card.labels, shares, strict=True))
+      rounded = map(_round, answered.probabilities[0])
+      described["probabilities"] = dict(zip(card.labels, rounded, strict=True))
     return described
 
 
@@ -164,8 +163,8 @@ class FillMask(answer_maker.AnswerMaker):
     masks = []
     for place in np.flatnonzero(output["positions"] >= 0):
       ids = output["ids"][place]
-      shares = output["probabilities"][place]
-      pairs = zip(ids.tolist(), map(_round, shares), strict=True)
+      rounded = map(_round, output["probabilities"][place])
+      pairs = zip(ids.tolist(), rounded, strict=True)
       guesses = [
         {"token": tokens.get(i, ""), "probability": x} for i, x in pairs
       ]
@@ -203,12 +202,12 @@ class MultipleChoice(answer_maker.AnswerMaker):
   def _answer(self, encoded, outputs):
     # Each choice is a row with one score; the softmax is over the choices.
     logits = np.array([[output["logits"] for output in outputs]])
-    [shares] = _softmax(logits)
-    predicted = int(shares.argmax())
+    [probabilities] = _softmax(logits)
+    predicted = int(probabilities.argmax())
     return {
       "predicted": predicted,
       "choice": encoded.source[predicted],
-      "probabilities": list(map(_round, shares)),
+      "probabilities": list(map(_round, probabilities)),
     }
 
 
@@ -257,9 +256,9 @@ class Tagging(answer_maker.AnswerMaker):
       for output, mask in zip(outputs, masks, strict=True)
     ]
     logits = np.concatenate(of_words)  # [words, L]
-    shares = _softmax(logits)
-    labels = [self.card.labels[number] for number in shares.argmax(-1)]
-    certainty = shares.max(-1)
+    probabilities = _softmax(logits)
+    labels = [self.card.labels[number] for number in probabilities.argmax(-1)]
+    certainty = probabilities.max(-1)
 
     # Words and entities are described alike, but their keys differ.
     def describe(start, end, text_name, type_name, type):

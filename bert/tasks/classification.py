@@ -219,30 +219,30 @@ def _to_label(value, location, table) -> classification_problems.Cell:
 
 
 def find_labels(
-  examples: Iterable[Example], problem: str, separator: str = ","
+  examples: Iterable[Example], problem_name: str, separator: str = ","
 ) -> list[str]:
   """Returns all labels of examples, sorted: as numbers if all are integers.
 
   Args:
     examples: of the training data.
-    problem: "single_label" or "multi_label".
+    problem_name: "single_label" or "multi_label".
     separator: what is between the labels of an example, for "multi_label".
 
   Raises:
     ValueError: names the line of an example without a label, or the file if its
       labels are too few or most of them occur only once.
   """
-  kind = classification_problems.PROBLEMS[problem]
+  problem = classification_problems.PROBLEMS[problem_name]
   counts = collections.Counter()
   path = ""
   for example in examples:
     path = path or example.location.rpartition(":")[0]
     with _naming_line(example):
-      counts.update(set(kind.split(example.label, separator)))
+      counts.update(set(problem.split(example.label, separator)))
 
   labels = sorted(counts)
-  if len(labels) < kind.least_labels:
-    least = "a label" if kind.least_labels == 1 else "two labels"
+  if len(labels) < problem.least_labels:
+    least = "a label" if problem.least_labels == 1 else "two labels"
     listing = messages.list_names(labels) or "rows without one"
     raise ValueError(
       f"{path}: expected {least} or more, found only {listing}; is it the"
@@ -264,13 +264,13 @@ def find_labels(
 
 
 def make_label_encoder(
-  labels: Sequence[str], problem: str, separator: str = ","
+  labels: Sequence[str], problem_name: str, separator: str = ","
 ) -> Callable[[Example], Label]:
   """Returns the function that turns an example's label into numbers.
 
   Args:
     labels: in the order of the head's outputs; () for a regression.
-    problem: one of `classification_problems.PROBLEMS`.
+    problem_name: one of `classification_problems.PROBLEMS`.
     separator: what is between the labels of an example, for "multi_label".
 
   Returns:
@@ -279,12 +279,12 @@ def make_label_encoder(
     the rest (multi_label), or the number that the label is (regression); zeros
     for a label of None. A ValueError names the line of a wrong label.
   """
-  kind = classification_problems.PROBLEMS[problem]
+  problem = classification_problems.PROBLEMS[problem_name]
   numbers = {label: number for number, label in enumerate(labels)}
 
   def encode(example):
     with _naming_line(example):
-      return kind.encode(example.label, numbers, separator)
+      return problem.encode(example.label, numbers, separator)
 
   return encode
 

@@ -355,8 +355,8 @@ class MultiLabel(Problem):
 
   def draw(self, answers, targets, report):
     curves = _draw_curves(answers, report, lambda label: targets[:, label])
-    shares = answers.probabilities.ravel()
-    curves += plots.calibration_chart(shares, targets.ravel())
+    probabilities = answers.probabilities.ravel()
+    curves += plots.calibration_chart(probabilities, targets.ravel())
     return [
       plots.label_table(report, answers.labels),
       f'<div class="charts">{curves}</div>',

@@ -50,7 +50,7 @@ def first_rows(example_of_row: np.ndarray) -> np.ndarray:
 
 def answer(
   logits: np.ndarray,
-  problem: str,
+  problem_name: str,
   labels: Sequence[str],
   thresholds: np.ndarray | None = None,
   tuning: np.ndarray | None = None,
@@ -59,24 +59,26 @@ def answer(
 
   Args:
     logits: float32 [N, L].
-    problem: one of `classification_problems.PROBLEMS`.
+    problem_name: one of `classification_problems.PROBLEMS`.
     labels: in the order of the logits; () for a regression.
     thresholds: of "multi_label", the probability from which on each label
       applies, [L]; None for 0.5.
     tuning: targets, for which the best thresholds are found. Scores of other
       examples with these will be a little lower.
   """
-  kind = classification_problems.PROBLEMS[problem]
-  probabilities = kind.activate(logits)
+  problem = classification_problems.PROBLEMS[problem_name]
+  probabilities = problem.activate(logits)
 
   # Only an evaluation tunes thresholds: it knows the targets.
-  if kind.has_thresholds and tuning is not None:
+  if problem.has_thresholds and tuning is not None:
     thresholds = metrics.tune_thresholds(tuning, probabilities)
-  elif kind.has_thresholds and thresholds is None:
+  elif problem.has_thresholds and thresholds is None:
     thresholds = np.full(len(labels), classification_problems.UNTUNED)
 
-  predictions = kind.decide(probabilities, thresholds)
-  return Answers(logits, probabilities, predictions, labels, kind, thresholds)
+  predictions = problem.decide(probabilities, thresholds)
+  return Answers(
+    logits, probabilities, predictions, labels, problem, thresholds
+  )
 
 
 class ClassificationScores(NamedTuple):
@@ -142,10 +144,11 @@ def score(
   )
 
 
-def metric_names(problem: str, names: Iterable[str]) -> list[str]:
+def metric_names(problem_name: str, names: Iterable[str]) -> list[str]:
   """Lists the names of the scores that `score` returns, but for groups."""
   own = [name for name in names if name in _OWN_METRICS]
-  return [*classification_problems.PROBLEMS[problem].scores, *own, "loss"]
+  problem = classification_problems.PROBLEMS[problem_name]
+  return [*problem.scores, *own, "loss"]
 
 
 def warn_if_collapsed(scores: ClassificationScores) -> None:
@@ -157,12 +160,12 @@ def warn_if_collapsed(scores: ClassificationScores) -> None:
     )
 
 
-def write_scores(folder: str, kind: str, scores: ClassificationScores) -> None:
-  """Prints the scores of every class; writes all to <kind>_metrics.json.
+def write_scores(folder: str, stem: str, scores: ClassificationScores) -> None:
+  """Prints the scores of every class; writes all to <stem>_metrics.json.
 
   Args:
     folder: gets the file.
-    kind: "eval" or "predict", with the name of a further set after it.
+    stem: "eval" or "predict", with the name of a further set after it.
     scores: from `score`.
   """
   # A regression has no classes, and so no report of them.
@@ -171,7 +174,7 @@ def write_scores(folder: str, kind: str, scores: ClassificationScores) -> None:
   if scores.report:
     content["report"] = metrics.report_as_dict(scores.report, labels)
     print(plots.format_report(scores.report, labels))
-  metrics.write_metrics(folder, kind, scores.metrics, **content)
+  metrics.write_metrics(folder, stem, scores.metrics, **content)
 
   # Several labels of a text have no matrix of confusions.
   if scores.report and scores.report.confusion:

@@ -339,7 +339,7 @@ def file_task(
   predict_file: str | None = None,
   columns: Columns = _NO_COLUMNS,
   header: bool | None = None,
-  problem: str = "single_label",
+  problem_name: str = "single_label",
   has_teacher: bool = False,
   skips_unlabelled: bool | None = None,
 ) -> classification.ClassificationTask:
@@ -353,16 +353,16 @@ def file_task(
     predict_file: to answer; it may lack labels.
     columns: see `find_table`.
     header: see `find_table`.
-    problem: one of `classification_problems.PROBLEMS`.
+    problem_name: one of `classification_problems.PROBLEMS`.
     has_teacher: whether a label to train on may be missing, because a teacher
       gives one.
     skips_unlabelled: see `classification.Table`.
   """
   # Texts are ranked by one number: that of a regression or of one label.
-  kind_of_labels = classification_problems.PROBLEMS[problem]
-  metrics = kind_of_labels.selecting
+  problem = classification_problems.PROBLEMS[problem_name]
+  metrics = problem.selecting
   if columns.query is not None:
-    if not kind_of_labels.can_rank:
+    if not problem.can_rank:
       raise ValueError("--query_column: several labels do not rank texts")
     metrics += retrieval_scores.NAMES
 
@@ -376,12 +376,12 @@ def file_task(
     # The teacher labels the rest. Of several labels, an empty cell is no
     # missing label: it says that none applies. With --skip_unlabelled the rows
     # are left out instead, as rows without a required label are.
-    if kind == "train" and has_teacher and not kind_of_labels.empty_is_label:
+    if kind == "train" and has_teacher and not problem.empty_is_label:
       is_required = bool(skips_unlabelled)
     table = table._replace(
       label_required=is_required,
       skips_unlabelled=skips_unlabelled,
-      empty_is_label=kind_of_labels.empty_is_label,
+      empty_is_label=problem.empty_is_label,
     )
 
     # A task may have several sets of a kind; of the user's files it is one.
@@ -391,7 +391,7 @@ def file_task(
   return classification.ClassificationTask(
     name="file",
     labels=(),
-    problem=problem,
+    problem=problem_name,
     train=tuple(table for _, table in sets.get("train", ())),
     dev=sets.get("eval", ()),
     test=sets.get("predict", ()),

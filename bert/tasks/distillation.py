@@ -78,12 +78,12 @@ LOSSES = {  # By the problem of a model, as settings.json names it.
 
 
 def soft_loss(
-  problem: str, student: tf.Tensor, features: Features, temperature: float
+  problem_name: str, student: tf.Tensor, features: Features, temperature: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Compares logits with the teacher's.
 
   Args:
-    problem: one of LOSSES.
+    problem_name: one of LOSSES.
     student: the logits of the model that learns.
     features: with the teacher's logits as FEATURE.
     temperature: divides both logits; a higher one makes the teacher's
@@ -100,10 +100,10 @@ def soft_loss(
     teacher = teacher[:, : tf.shape(student)[1]]
 
   # A regression has no distribution that a temperature could soften.
-  if problem == "regression":
+  if problem_name == "regression":
     temperature = 1.0
 
-  losses, weights = LOSSES[problem](
+  losses, weights = LOSSES[problem_name](
     student / temperature, teacher / temperature, features
   )
   total = tf.reduce_sum(losses * weights) * temperature**2
@@ -111,14 +111,14 @@ def soft_loss(
 
 
 def add_teacher(
-  loss: training_plan.Loss, alpha: float, problem: str, temperature: float
+  loss: training_plan.Loss, alpha: float, problem_name: str, temperature: float
 ) -> training_plan.Loss:
   """Wraps the loss of a task, so that it learns from a teacher, too.
 
   Args:
     loss: of the task.
     alpha: its share, from 0 to 1; `soft_loss` has the rest.
-    problem: see `soft_loss`.
+    problem_name: see `soft_loss`.
     temperature: see `soft_loss`.
   """
 
@@ -128,7 +128,7 @@ def add_teacher(
       for name, (total, weight) in loss(outputs, features).items()
     }
     student = as_logits(outputs)
-    total, weight = soft_loss(problem, student, features, temperature)
+    total, weight = soft_loss(problem_name, student, features, temperature)
     return {**losses, "distillation_loss": ((1 - alpha) * total, weight)}
 
   return wrapped

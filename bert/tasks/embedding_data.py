@@ -274,16 +274,16 @@ def fit_classifier(
 
   weights = np.zeros((count, inputs.shape[-1]))
   for _ in range(_MOST_UPDATES):
-    shares = metrics.softmax(inputs @ weights.T)
-    slope = (shares - targets).T @ inputs + penalties * weights
+    softmax = metrics.softmax(inputs @ weights.T)
+    slope = (softmax - targets).T @ inputs + penalties * weights
     if np.abs(slope).max() < _FLAT:
       break
 
     # The matrix of second derivatives times a direction. The matrix itself
     # would have (L * H)^2 numbers.
-    def multiply_by_hessian(direction, shares=shares):
+    def multiply_by_hessian(direction, softmax=softmax):
       change = inputs @ direction.T
-      change = shares * (change - (shares * change).sum(-1, keepdims=True))
+      change = softmax * (change - (softmax * change).sum(-1, keepdims=True))
       return change.T @ inputs + penalties * direction
 
     step = _solve(multiply_by_hessian, -slope)

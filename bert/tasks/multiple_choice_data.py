@@ -104,34 +104,34 @@ def probabilities(logits: np.ndarray, is_choice: np.ndarray) -> np.ndarray:
   return metrics.softmax(np.where(is_choice > 0, logits, -np.inf))
 
 
-def score(shares: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def score(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
   """Computes accuracy and loss, in nats, of probabilities, float [N, C].
 
   `labels` are the right choices, from 0, [N].
   """
-  right = shares[np.arange(len(labels)), labels].astype(np.float64)
+  right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
   smallest = np.finfo(np.float32).tiny  # A share of 0 would cost infinity.
   return {
-    "accuracy": float(np.mean(shares.argmax(-1) == labels)),
+    "accuracy": float(np.mean(probabilities.argmax(-1) == labels)),
     "loss": float(-np.log(np.maximum(right, smallest)).mean()),
   }
 
 
 def describe(
   examples: Iterable[multiple_choice.Example],
-  shares: np.ndarray,
+  probabilities: np.ndarray,
   labels: np.ndarray,
 ) -> str:
   """Describes choices in HTML, for report.html; reads examples one by one.
 
   Args:
     examples: the questions.
-    shares: the probabilities of their choices, float [N, C].
+    probabilities: the probabilities of their choices, float [N, C].
     labels: the right choices, int [N].
   """
-  chosen = shares.argmax(-1)
-  sure = shares.max(-1)
-  count = shares.shape[-1]
+  chosen = probabilities.argmax(-1)
+  sure = probabilities.max(-1)
+  count = probabilities.shape[-1]
   report = metrics.classification_report(labels, chosen, count)
   names = [f"choice {number}" for number in range(count)]
 
@@ -146,7 +146,7 @@ def describe(
       rows[i] = [text, right, wrong, sure[i].item()]
 
   parts = [
-    plots.number_table(score(shares, labels)),
+    plots.number_table(score(probabilities, labels)),
     plots.confusions(report.confusion, names),
     plots.calibration_chart(sure, chosen == labels),
     plots.mistake_table(("right", "chosen", "probability"), rows.values()),
@@ -155,22 +155,24 @@ def describe(
 
 
 def write_predictions(
-  path: str, examples: Iterable[multiple_choice.Example], shares: np.ndarray
+  path: str,
+  examples: Iterable[multiple_choice.Example],
+  probabilities: np.ndarray,
 ) -> None:
   """Writes the choice for each example, and the probabilities, as TSV.
 
   Args:
     path: the file.
     examples: the questions.
-    shares: the probabilities of their choices, float [N, C].
+    probabilities: the probabilities of their choices, float [N, C].
   """
-  names = [f"probability_{number}" for number in range(shares.shape[-1])]
+  names = [f"probability_{number}" for number in range(probabilities.shape[-1])]
 
   def describe_rows():
-    for example, row_shares in zip(examples, shares, strict=True):
-      predicted = int(row_shares.argmax())
+    for example, of_choices in zip(examples, probabilities, strict=True):
+      predicted = int(of_choices.argmax())
       # An example of fewer choices has empty cells.
-      rounded = [float(f"{s:.6g}") for s in row_shares[: len(example.choices)]]
+      rounded = [float(f"{p:.6g}") for p in of_choices[: len(example.choices)]]
       yield {
         **example._asdict(),
         "id": example.example_id,

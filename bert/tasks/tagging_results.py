@@ -112,17 +112,17 @@ def _score_words(true, predicted):
   return report, names.tolist()
 
 
-def write_scores(folder: str, kind: str, scores: TaggingScores) -> None:
+def write_scores(folder: str, stem: str, scores: TaggingScores) -> None:
   """Prints the scores by type or label, and writes all of them.
 
   Args:
-    folder: gets <kind>_metrics.json.
-    kind: "eval" or "predict".
+    folder: gets <stem>_metrics.json.
+    stem: "eval" or "predict".
     scores: from `score_labels`.
   """
   print(plots.format_report(scores.report, scores.names))
   report = metrics.report_as_dict(scores.report, scores.names)
-  metrics.write_metrics(folder, kind, scores.metrics, **report)
+  metrics.write_metrics(folder, stem, scores.metrics, **report)
 
 
 def describe(

@@ -284,7 +284,7 @@ def find(path, *columns, **options):
 def test_files_are_found_in_a_folder(write):
   write("data/train.csv", "label,text\n1,a\n")
   write("data/test.jsonl", '{"text": "b"}\n')
-  task = classification_tasks.file_task("data", problem="multi_label")
+  task = classification_tasks.file_task("data", problem_name="multi_label")
   assert task.train == (
     classification.Table(
       "data/train.csv",
@@ -499,7 +499,7 @@ def test_real_files(file, columns, problem, count, labels):
     pytest.skip(f"{DATA / file} is absent")
   columns = classification_tasks.Columns(*columns)
   task = classification_tasks.file_task(
-    train_file=str(DATA / file), problem=problem, columns=columns
+    train_file=str(DATA / file), problem_name=problem, columns=columns
   )
   examples = list(classification.read_examples(task.train[0]))
   assert len(examples) == count
@@ -522,5 +522,5 @@ def test_the_column_of_a_query(tmp_path):
     )
   with pytest.raises(ValueError, match="--query_column: several labels"):
     classification_tasks.file_task(
-      eval_file=str(path), columns=columns, problem="multi_label"
+      eval_file=str(path), columns=columns, problem_name="multi_label"
     )
