@@ -184,7 +184,8 @@ def fold_in(seed: tf.Tensor | None, data: int | tf.Tensor) -> tf.Tensor | None:
   if seed is None:
     return None
 
-  # The algorithm and the type are explicit, because XLA has other defaults.
+  # The algorithm and the type are explicit, because XLA, the compiler that
+  # bert/encoders/compiled.py uses, has other defaults.
   return tf.random.experimental.stateless_fold_in(  # pyright: ignore
     seed, tf.cast(data, tf.int32), alg="philox"
   )
@@ -257,6 +258,10 @@ class Layer(keras.layers.Layer):
   and for the optimizer. So a layer makes its parts by `make`, `make_dense` and
   `make_norm`, with the config and the precision of the whole, and keeps them
   with the shapes of their inputs in `parts`; `build` then builds all at once.
+
+  Nothing here joins the names of layers to the path of a variable. Keras does:
+  it opens a scope of the layer's name around each `build`, and the parts of a
+  layer are built within its own `build`.
   """
 
   # A subclass names other classes, to be made in the place of Keras's.
@@ -266,7 +271,8 @@ class Layer(keras.layers.Layer):
   def __init__(self, config: EncoderConfig, **kwargs):
     super().__init__(**kwargs)
     self.config = config
-    # Tuples of a part and the shape of its input, which Keras's layers need.
+    # Pairs of a part and the shape of its input, which Keras's layers need to
+    # make their variables; None for a `Layer`.
     self.parts: list = []
 
   def make(self, part_class: type["Layer"], name: str, *args: Any) -> Any:
@@ -278,7 +284,7 @@ class Layer(keras.layers.Layer):
       *args: what its constructor takes after the config.
     """
     part = part_class(self.config, *args, name=name, dtype=self.dtype_policy)
-    self.parts.append((part,))
+    self.parts.append((part, None))
     return part
 
   def make_dense(self, name: str, input_size=None, size=None, **kwargs) -> Any:
@@ -314,8 +320,8 @@ class Layer(keras.layers.Layer):
     return norm
 
   def build(self, input_shape=None):
-    for part, *shape in self.parts:
-      part.build(*shape)
+    for part, shape in self.parts:
+      part.build(shape)
 
 
 class Embeddings(Layer):
@@ -544,7 +550,9 @@ class BertModel(Layer):
   Args:
     config: the architecture.
     dtype: "float32" or "mixed_bfloat16", of matrix products and outputs; all
-      variables, softmax and norms are float32. None: `keras.config`'s policy.
+      variables, softmax and norms are float32. Keras calls it a policy: each
+      layer casts its inputs, and a variable where it is read, to the type of
+      its products. None: `keras.config`'s policy.
     name: the first part of every variable's path.
   """
 
@@ -565,6 +573,9 @@ class BertModel(Layer):
     self.embeddings = self.make(self.embeddings_class, "embeddings")
     self.encoder = self.make(Encoder, "encoder", self.block_class)
     self.pooler = self.make(self.pooler_class, "pooler")
+
+    # Here no other layer is being built, so the paths begin with `bert` also in
+    # a model with heads.
     self.build()
 
     # A `trainable=False` among the arguments was set before the parts existed.

@@ -79,6 +79,8 @@ class Run(training_run.TrainingRun):
     """
     settings = self.settings
     dtype = settings.compute_dtype
+    # `use_model` of the base class, in training_run.py, calls the function in
+    # the scope of the strategy, so that each device gets a copy of a variable.
     self.use_model(lambda: create_model(self.config, dtype), predict)
 
     # Without the flag, an evaluation that finds no weights is an error.

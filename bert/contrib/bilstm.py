@@ -41,7 +41,7 @@ class BiLstmLayer(compiled.Layer):
     super().__init__(config, **kwargs)
     size = config.hidden_size
     self.lstm = BiLstm(size, size // 2, name="lstm", dtype=self.dtype_policy)
-    self.parts.append((self.lstm,))
+    self.parts.append((self.lstm, None))
     self.layer_norm = self.make_norm()
 
   def call(self, hidden, input_mask, seed=None):

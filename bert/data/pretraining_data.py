@@ -129,6 +129,7 @@ _CACHED_STEPS = list(_make_steps(_LONGEST_CACHED_SHUFFLE))
 
 
 def _shuffle_steps(length: int) -> Iterable[tuple[int, int]]:
+  # A shorter shuffle has the last steps of a longer one.
   if length <= _LONGEST_CACHED_SHUFFLE:
     return _CACHED_STEPS[_LONGEST_CACHED_SHUFFLE - length :]
   return _make_steps(length)

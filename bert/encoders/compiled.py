@@ -23,14 +23,17 @@ from bert.data import imports, processor
 _ROWS = sorted(base << shift for base in (128, 192) for shift in range(20))
 
 
+# Cached: all layers with the same function and settings share its compilations.
 @functools.cache
 def compile_island(
   function: Callable[..., tf.Tensor], *settings: Any
 ) -> Callable[..., tf.Tensor]:
-  """Compiles the operations between two matrix products.
+  """Compiles the operations between two matrix products, for both passes.
 
-  XLA makes one pass over the memory of it. Backward there is a second pass,
-  which computes it again: only the inputs are kept.
+  Forward, XLA computes all of them in one pass over the memory. Backward, it
+  computes them once more, with their gradients, in a second pass: so only the
+  arrays are kept from forward to backward, and no result in between. It is
+  written like an `autograd.Function` of PyTorch, with both passes by hand.
 
   Args:
     function: takes the settings, then arrays [R, N] or [N], a bool one last;
@@ -38,47 +41,56 @@ def compile_island(
     *settings: numbers and texts, which are constants of the compiled function.
 
   Returns:
-    A function of the arrays, with R rows of any number.
+    A function of the arrays, with R rows of any number, which has a gradient.
   """
+  # Only these two are compiled. They see padded arrays, of few shapes.
+  compile_by_xla = tf.function(autograph=False, jit_compile=True)
 
-  # The backward pass computes the function again, under a tape. Of its arrays,
-  # `kept` is a bool and has no gradient.
-  def differentiate(upstream, *arrays):
+  @compile_by_xla
+  def forward(*arrays):
+    return function(*settings, *arrays)
+
+  @compile_by_xla
+  def backward(upstream, *arrays):
+    # The bool array says which elements dropout keeps, and has no gradient.
     sources = [x for x in arrays if x.dtype.is_floating]
     with tf.GradientTape() as tape:
       tape.watch(sources)
       result = function(*settings, *arrays)
     return tape.gradient(result, sources, upstream)
 
-  jit = functools.partial(tf.function, autograph=False, jit_compile=True)
-  forward = jit(functools.partial(function, *settings))
-  backward = jit(differentiate)
-
-  # Rows are padded outside of the compiled functions, which see few shapes. A
-  # custom gradient returns the result, and the function from the result's
-  # gradient to the arguments': in PyTorch an autograd.Function.
+  # A custom gradient returns its result, and the function that makes the
+  # gradients of its arguments of the result's gradient, `upstream`.
   @tf.custom_gradient
-  def call(*arrays):
-    size = tf.shape(arrays[0])[0]
-    padded = tf.gather(_ROWS, tf.searchsorted(_ROWS, [size])[0])
+  def island(*arrays):
+    # The smallest number in _ROWS that is R or more.
+    rows = tf.shape(arrays[0])[0]
+    padded_rows = tf.gather(_ROWS, tf.searchsorted(_ROWS, [rows])[0])
 
+    # Biases and the weights of a norm, [N], have no rows.
     def pad(x):
-      return tf.pad(x, [[0, padded - size], [0, 0]]) if x.shape.rank == 2 else x
+      if x.shape.rank == 1:
+        return x
+      return tf.pad(x, [[0, padded_rows - rows], [0, 0]])
+
+    def cut(x):
+      return x if x.shape.rank == 1 else x[:rows]
 
     def gradient(upstream):
-      # The upstream gradient of padding is 0, so that padding adds nothing to
-      # the gradients of biases and norms. The arrays are padded again here, so
-      # that the padded copies of the forward pass need not be kept. The
-      # dependency keeps TensorFlow from merging both paddings into one.
+      # The arrays are padded again, so that the padded copies of the forward
+      # pass need not be kept. The dependency on `upstream`, which only the
+      # backward pass has, keeps TensorFlow from merging both paddings into one.
       with tf.control_dependencies([upstream]):
-        again = [pad(x) for x in arrays]
-      gradients = backward(pad(upstream), *again)
-      gradients = [x[:size] if x.shape.rank == 2 else x for x in gradients]
+        padded = [pad(x) for x in arrays]
+
+      # The upstream gradient of padding is 0, so padding adds nothing to the
+      # gradients of biases and norms. The bool array gets None.
+      gradients = [cut(x) for x in backward(pad(upstream), *padded)]
       return gradients + [None] * (len(arrays) - len(gradients))
 
-    return forward(*map(pad, arrays))[:size], gradient
+    return cut(forward(*map(pad, arrays))), gradient
 
-  return call  # pyright: ignore  (The decorator changes what it returns.)
+  return island  # pyright: ignore  (The decorator changes what it returns.)
 
 
 def add_and_activate(
@@ -151,6 +163,7 @@ def _is_cpu():
 
 
 def _packs_weights():
+  """Whether oneDNN keeps packed copies of the weights: never in a training."""
   return imports.weights_are_packed() and _is_cpu()
 
 
@@ -249,7 +262,8 @@ class Layer(modeling.Layer):
 
   It is the first of the bases below, so that its `make` and its classes come
   before those of `modeling.Layer`. `_CLASSES` lists the parts of parts;
-  `BertModel` names the outer three by its attributes.
+  `BertModel` names the outer three by its attributes. The `Encoder` stays the
+  one of modeling.py, because it only calls its blocks.
   """
 
   dense_class = Dense

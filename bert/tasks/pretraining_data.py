@@ -1,4 +1,7 @@
-"""The records of a pre-training, and scores of what a model guesses."""
+"""The records of a pre-training, and scores of what a model guesses.
+
+The records are made by bert/data/pretraining_data.py.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

@@ -150,7 +150,8 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
   with _caught_signals() as caught:
     while step < plan.num_train_steps:
       # The next call of a compiled loop makes `count` updates, at most up to
-      # the next step at which to save or evaluate.
+      # the next step at which to save or evaluate. The reporter lets a call
+      # last about two seconds, so that slow updates make fewer.
       most = _steps_of_same_task(task_of_step[step : plan.next_stop(step)])
       count = reporter.choose_count(most)
 
@@ -247,7 +248,10 @@ def _make_train_steps(strategy, task, global_step, signature):
     norm = tf.constant(0.0)
     rate = tf.constant(0.0)
     for _ in tf.range(count):
-      # Every replica returns sums over the whole batch: any of them will do.
+      # `next` takes one batch for each replica of this worker, and `run` calls
+      # `replica_step` on all replicas at once; with the default strategy it
+      # just calls it. Every replica returns sums over the whole batch: any of
+      # them will do.
       results = strategy.run(replica_step, args=(next(iterator),))
       losses, norm, rate = [
         strategy.experimental_local_results(x)[0] for x in results

@@ -153,7 +153,8 @@ def make_forward_backward(
 
   # In bfloat16 every layer would cast its kernel from float32, and return a
   # float32 gradient. Cast once, here, the gradient stays bfloat16: half the
-  # memory to write and to read. In float32 there are no such kernels.
+  # memory to write and to read. In float32 there are no such kernels. The heads
+  # have few kernels, which their layers cast as usual.
   trained = set(optimizer.paths)
   kernels = [v for v in prediction.matrices(model.bert) if v.path in trained]
 
@@ -164,7 +165,8 @@ def make_forward_backward(
   @tf.function(autograph=False)
   def forward_backward(features, seed, divisors):
     # While the scope `substituted` lasts, a layer that reads a kernel gets the
-    # cast one.
+    # cast one. A tape follows variables by itself, but other tensors, such as
+    # these casts, only after `watch`.
     cast = [tf.cast(v.value, model.bert.compute_dtype) for v in kernels]
     with tf.GradientTape() as tape, prediction.substituted(kernels, cast):
       tape.watch(cast)
