@@ -34,6 +34,7 @@ from bert.vocabularies import lost_letters
 
 _index = typed_flags.group("Index")
 _search = typed_flags.group("Search")
+# Flags that need one of these two.
 _query = functools.partial(_search, needs=("query", "query_file"))
 
 
@@ -248,7 +249,8 @@ def open_index(settings: SearchSettings, model: bert.Model) -> np.ndarray:
   record = {
     "model": settings.model,
     "input_file": text,
-    # Another column is another text.
+    # Another column is another text. Its name is part of this value, and has no
+    # key, so that the records of indices without a column stay as they were.
     "sha256": files.hash_file(text) + (settings.text_column or ""),
     "lines": sum(1 for _ in read_texts(settings)),
     "probe": encode(model, [_PROBE], settings.line_prompt_name)[0].tolist(),

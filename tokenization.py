@@ -197,13 +197,13 @@ def _set_apart(code_point: int) -> str:
 # While accents are stripped, two control characters carry notes. `_clean` has
 # deleted these controls from the text before, so they cannot be confused.
 #
-# A combining mark that stays, with its note before it: Unicode's order of the
-# marks of a letter is still to be restored.
-_MARK = "\0"
-# A stripped accent of combining class 0. Marks on its two sides are not sorted
-# together, so its place must be kept until all marks are in order.
-_STARTER = "\1"
-_MARK_RUNS = re.compile(f"(?:{_MARK}.)+", re.DOTALL)
+# Stands before a combining mark that stays, until `_order_marks` has restored
+# Unicode's order of the marks of a letter.
+_NOTE_MARK = "\0"
+# Stands for a stripped accent of combining class 0. Marks on its two sides are
+# not sorted together, so its place must be kept until all marks are in order.
+_NOTE_STARTER = "\1"
+_MARK_RUNS = re.compile(f"(?:{_NOTE_MARK}.)+", re.DOTALL)
 
 
 def _decompose(code_point: int) -> str:
@@ -214,9 +214,9 @@ def _decompose(code_point: int) -> str:
     is_accent = unicodedata.category(char) == "Mn"
 
     if is_accent:
-      result += "" if is_mark else _STARTER
+      result += "" if is_mark else _NOTE_STARTER
     elif is_mark:
-      result += _MARK + char
+      result += _NOTE_MARK + char
     else:
       result += _set_apart(ord(char))
   return result
@@ -240,9 +240,9 @@ def _strip_accents(text: str) -> str:
   music, tones of Hangul and viramas stay.
   """
   text = text.translate(_DECOMPOSED)
-  if _MARK in text:
+  if _NOTE_MARK in text:
     text = _MARK_RUNS.sub(_order_marks, text)
-  return text.replace(_STARTER, "")
+  return text.replace(_NOTE_STARTER, "")
 
 
 _CLEAN = _Table(_clean)
@@ -524,7 +524,7 @@ class FullTokenizer:
     return convert_by_vocab(self.inv_vocab, ids)
 
   def split_word(self, word: str) -> list[str]:
-    """Splits a word into tokens."""
+    """Splits a word of `basic_tokenizer` into tokens of the vocabulary."""
     # A word of `never_split` is a token already, also if it came out of a text
     # by chance: it must not be lower-cased or cut into pieces.
     if word in self.never_split:
@@ -634,7 +634,8 @@ class _Encoder:
         return self._words[word[:-1]] + self._words[word[-1]]
 
     # A capital sigma becomes another letter at the end of a word than within,
-    # so the text around it must not be cut.
+    # so the text around it must not be cut. And the rest of ASCII has no
+    # character of `_LONE` to cut at.
     if chunk.isascii() or "\u03a3" in chunk:
       return tuple(self.encode_words(self._split(chunk)))
 

@@ -275,7 +275,8 @@ def _match(
     copies = {_TIED_WEIGHT}
     google_names[_TIED_BIAS] = google_names[_BIAS]
 
-  # Such a classifier has the names of BERT's, but reads another layer.
+  # A classifier on one of `_ON_DENSE_LAYER` has the names of BERT's classifier,
+  # but reads that layer instead of the pooler.
   if is_relative and any(n.startswith(_ON_DENSE_LAYER) for n in current):
     for name in ("classifier.weight", "classifier.bias"):
       del google_names[name]
@@ -360,6 +361,7 @@ def to_bert_config(
   if model_type == "distilbert":
     renamed = _DISTILBERT_FIELDS
     fields = {renamed.get(name, name): v for name, v in fields.items()}
+  # An ELECTRA always states it; here it is stated only of narrower tables.
   if fields.get("embedding_size") == fields.get("hidden_size"):
     fields.pop("embedding_size", None)
 
@@ -425,7 +427,9 @@ def _write_file(path, tensors, metadata) -> None:
   plain = {name: np.asarray(x, order="C") for name, x in tensors.items()}
   try:
     files.write_bytes(path, safetensors.numpy.save(plain, metadata))
-  except safetensors.SafetensorError as error:  # It has no such dtype.
+  # The package lacks some types, such as text. Only variables that belong to no
+  # BERT can have one: `conversion` has checked all others to be floats.
+  except safetensors.SafetensorError as error:
     raise ValueError(
       f"{path}: {error}: pass the --head to keep; others are left out"
     ) from None

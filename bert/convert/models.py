@@ -54,7 +54,8 @@ class Head(NamedTuple):
   architecture: str  # The name of the class.
   prefixes: tuple[str, ...]  # Begin its variables' names at Google.
   has_pooler: bool = True
-  has_labels: bool = True  # Else its outputs have no names.
+  # Whether its outputs have names. Only heads with output_weights are asked.
+  has_labels: bool = True
 
 
 _WORDS, _NEXT = "cls/predictions/", "cls/seq_relationship/"
@@ -177,7 +178,10 @@ class StoredVariable(NamedTuple):
 
   def transposed(self) -> "StoredVariable":
     """Returns the transposed matrix."""
-    return StoredVariable(lambda: np.asarray(self.load()).T, self.shape[::-1])
+    load, shape = self
+    return StoredVariable(
+      lambda: np.asarray(load()).reshape(shape).T, shape[::-1]
+    )
 
 
 def make_weights(
@@ -231,7 +235,8 @@ def find_shards(
   if files.exists(path):
     return {path: []}
 
-  # From tensors to one file or several, turned around.
+  # The index leads from a tensor to its file; this turns it around. Keras lists
+  # several files for a layer that it has cut.
   places = files.read_json(index).get("weight_map")
   if not isinstance(places, dict) or not places:
     raise ValueError(f"{index}: has no weight_map")

@@ -2,8 +2,9 @@
 
 They are written under a temporary name, synced to the disk, and renamed. A
 rename is one step for the file system: a reader, or a power cut, finds the old
-file or the new one. Remote stores have neither hidden names nor locks; there,
-each writer takes a name of its own.
+file or the new one. Remote stores have neither hidden names nor locks: there,
+each writer of a file takes a name of its own, but two writers of one folder
+would take the same name and must not meet.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,11 +27,11 @@ def replace_on_success(path: str) -> Iterator[str]:
 
   Yields a path beside `path`; the body writes the file and closes it. Locally
   it is an empty hidden file, which no glob takes for an output; remote, it is a
-  free name. Whatever stops the body, a
-  power cut included, `path` is complete or as it was before. Of two processes
-  that write one path at once, the last one wins; the next process that writes
-  `path` removes the remains of a killed one. An OSError says that `path` is a
-  folder or a device, or that the disk is full.
+  free name. Whatever stops the body, a power cut included, `path` is complete
+  or as it was before. Of two processes that write one path at once, the last
+  one wins; the next process that writes `path` removes the remains of a killed
+  one. An OSError says that `path` is a folder or a device, or that the disk is
+  full.
   """
   # A remote file gets its name by a rename, too, but without locks and sync.
   if remote.is_remote(path):
@@ -156,7 +157,7 @@ def new_folder(path: str) -> Iterator[str]:
   # A link to an empty folder stays a link.
   path = os.path.realpath(path)
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  with _temporary(path, os.mkdir) as temporary:
+  with naming_full_disk(path), _temporary(path, os.mkdir) as temporary:
     yield temporary
 
     # As in `publish`: first all content, then the name. The rename fails unless

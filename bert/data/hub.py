@@ -54,8 +54,9 @@ def is_name(path: str) -> bool:
 def find(path: str, flag: str = "") -> str:
   """Returns a path, or the folder in the cache of owner/name@revision.
 
-  A file, a folder or a checkpoint of that name comes first. A ValueError, which
-  begins with the flag, if the model cannot be fetched or is not a BERT.
+  A file, a folder or a checkpoint of that name comes first. A ValueError says
+  that the model cannot be fetched or is not a BERT; it begins with `flag`, such
+  as "--model=".
   """
   match = _NAME.fullmatch(path)
   if not match or files.exists(path) or files.exists(f"{path}.index"):
@@ -100,6 +101,9 @@ def _fetch(repository: str, revision: str | None) -> str:
     )
 
   # By the commit that was found, not by the revision, which may move meanwhile.
+  # The small files are in the cache by now and cost nothing. They are asked for
+  # again because the client logs a warning if nothing matches, as in a
+  # repository without the first of these formats.
   commit = os.path.basename(folder)
   for names in _WEIGHTS:
     fetch(revision=commit, allow_patterns=[*_SMALL_FILES, *names])

@@ -186,7 +186,8 @@ def _has_space_before_quote(cells: list[str], lines: list[str]) -> bool:
   if not numbers:
     return False
 
-  # Read the row again, as if the spaces were not there.
+  # Read the row again, as if the spaces were not there. Then only a cell that
+  # is quoted as a whole, with its space, reads the same: " ""x""" is ' "x"'.
   try:
     [cells_without_space] = csv.reader(
       lines, skipinitialspace=True, strict=True

@@ -18,7 +18,7 @@ BLOCK = 1024  # Rows written at once: a run that resumes makes the same blocks.
 _RECORD = {
   "model": (str,),
   "input_file": (str,),
-  "sha256": (str,),  # That of input_file.
+  "sha256": (str,),  # That of input_file, and the name of its column, if any.
   "lines": (int,),
   "probe": (list,),
 }

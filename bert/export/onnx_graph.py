@@ -78,7 +78,9 @@ class Graph:
     if array.dtype == np.float64:
       array = array.astype(np.float32)
 
-    # Equal constants have the same name, and are one.
+    # Equal constants have the same name, and are one. A name has the array that
+    # came first: a weight that is stored transposed or in int8 keeps its name,
+    # so nothing else in the graph may use that weight.
     name = name or f"{array.dtype}_{array.tolist()}".replace(" ", "")
     self._constants.setdefault(name, array)
     return name

@@ -166,9 +166,8 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
     if get("lower_case"):
       texts = map(tf_tokenization.lower_characters, texts)
     ids_a, ids_b = (tokenizer.encode(x, most) for x in texts)
-    packed = tf_tokenization.pack(ids_a, ids_b, cls_id, sep_id, most)
-    *packed, was_cut = packed
-    outputs = {**functions.traced(*packed), "truncated": was_cut}
+    *inputs, was_cut = tf_tokenization.pack(ids_a, ids_b, cls_id, sep_id, most)
+    outputs = {**functions.traced(*inputs), "truncated": was_cut}
 
     # A vector or a number is the answer; probabilities need their labels.
     if "logits" not in outputs:
@@ -193,7 +192,8 @@ def save(
   Args:
     folder: to write to.
     functions: of the model.
-    quantizes: is False, as this format has no products of int8.
+    quantizes: must be False, as this format has no products of int8; it is an
+      argument because all writers of `formats.FORMATS` are called alike.
   """
   # From ids to numbers.
   trained = functions.trained
@@ -203,7 +203,8 @@ def save(
   if hasattr(trained.config, "num_attention_heads"):
     named["attention"] = tf.function(functions.attention, specs)
 
-  # From strings to answers, where the graph can do all that the maker does.
+  # From strings to answers, for classifiers and vectors: the makers that take a
+  # pair. Where a maker would make windows (--doc_stride), this cuts the text.
   tokenizer = None
   texts = functions.maker.texts
   if "text_pair" in texts:

@@ -197,8 +197,10 @@ def training_dataset(
   read_file = _make_reader(paths)
 
   def read_epoch(epoch):
-    # The seed of an epoch is a tensor. tf.data cannot compare it with 0, which
-    # it does if the graph's own seed is 0 modulo 2^31 - 1; then take 1.
+    # `shuffle` asks TensorFlow whether (seed of the graph, seed of the epoch)
+    # is (0, 0). If the first one is 0 modulo 2^31 - 1, Python compares the
+    # second one, too, which is a tensor here and has no truth value in a graph.
+    # So the graph of this function gets the seed 1; all other seeds stay.
     graph = tf.compat.v1.get_default_graph()
     if graph.seed in (0, 2**31 - 1):
       graph.seed = 1
@@ -305,7 +307,9 @@ def group_by_length(
 
   def rows(skip):
     # Records are counted only here, so that an evaluation, which takes no rows,
-    # need not wait. A group is so small that it has no record twice.
+    # need not wait. A group is at most half of an epoch, so that few groups
+    # reach into the next one: there a record may come again, and sorting would
+    # put both copies side by side.
     count = count_records(paths)
     batches = min(_BATCHES_PER_GROUP, max(1, count // batch_size // 2))
     size = batches * batch_size

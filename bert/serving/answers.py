@@ -316,7 +316,7 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     self.pads_fully = settings["padding_competes"]
 
     # Rows are made and spans are found by the code of run_squad.py.
-    shape = squad_features.SquadFeatureSettings(
+    feature_settings = squad_features.SquadFeatureSettings(
       vocab_file,
       card.do_lower_case,
       card.max_seq_length,
@@ -326,7 +326,9 @@ class QuestionAnswering(answer_maker.AnswerMaker):
     )
     cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     self._pack = functools.partial(packing.pack, cls_id=cls_id, sep_id=sep_id)
-    self._maker = squad_features.FeatureMaker(shape, is_training=False)
+    self._maker = squad_features.FeatureMaker(
+      feature_settings, is_training=False
+    )
     self._find = squad_answers.SpanSearch(
       self._maker,
       squad_answers.AnswerSettings(

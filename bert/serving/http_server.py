@@ -84,7 +84,7 @@ class _Job:
     return self.sizes[self.left[-1]]
 
   def take(self) -> tuple["_Job", int]:
-    """Takes the next input; returns it as what `Batcher` computes."""
+    """Takes the next input; returns the job and the input's index in `rows`."""
     self.tokens -= self.length
     return self, self.left.pop()
 
@@ -472,12 +472,12 @@ class _Dispatcher:
     for path, lane in self._lanes.items():
       lane.set_thread_count(counts[path])
 
-  def add_task(self, task):
-    request = task.requests[0]
+  def add_task(self, connection):
+    request = connection.requests[0]
     path = getattr(request, "path", "")  # Not of a broken request.
     if path == "/predict" and len(request.body_rcv or "") > _LARGE_BODY:
       path = "large"
-    self._lanes[path if path in self._lanes else ""].add_task(task)
+    self._lanes[path if path in self._lanes else ""].add_task(connection)
 
   def shutdown(self):
     for lane in self._lanes.values():
@@ -486,6 +486,7 @@ class _Dispatcher:
 
 def check_name(name: str) -> None:
   """Raises a ValueError unless a name can be that of a host, or an address."""
+  # One colon alone is before a port; an address of IPv6 has several.
   if not name or re.search(r"[/*\s\[\]]|^[^:]*:[^:]*$", name):
     raise ValueError(
       f"--allowed_hosts={name}: expected a name without http:// and port"

@@ -96,7 +96,7 @@ class SpanSearch:
     original; no answer is made of those.
 
     Args:
-      document: the context.
+      document: the context, with its tokens and words.
       query_length: the tokens of the question, which are before each window.
       windows: of the context.
       start_logits: float [W, S]; position 0 is [CLS].
@@ -170,12 +170,12 @@ class SpanSearch:
   def _list(self, document, candidates, null):
     """Makes the n-best list: each text once, with its best span."""
     spans: dict[str, Span] = {}
-    is_ranked = null is None  # Whether no answer has its place in the list.
+    null_is_listed = null is None  # Or nothing is to be listed.
     for score, first, last, start_logit, end_logit in candidates:
-      # No answer stands before the first span with a lower score.
-      if not is_ranked and null.score > score:
+      # The span for no answer stands before the first one with a lower score.
+      if not null_is_listed and null.score > score:
         spans[""] = null
-        is_ranked = True
+        null_is_listed = True
       if len(spans) >= self._settings.n_best_size:
         break
       start, end = self._locate(document, first, last)
@@ -210,7 +210,10 @@ class SpanSearch:
     return begin + part[0], begin + part[1]
 
   def _continues_word(self, document, token):
-    """Returns whether a token is a further piece of the word before it."""
+    """Returns whether a token is a further piece of the word before it.
+
+    Only WordPieces come here: other vocabularies refuse `whole_word_answers`.
+    """
     pieces = self._to_tokens(document.ids[token : token + 1])
     return bool(pieces) and pieces[0].startswith("##")
 
@@ -274,7 +277,7 @@ def describe(
   """Describes a prediction for a reader, as JSON values.
 
   Args:
-    question: the question.
+    question: gives its id and its text.
     prediction: all answers that were found.
     chosen: the one that is given; None for no answer.
 

@@ -221,10 +221,10 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 
   num_windows = 0
   for result in itertools.chain.from_iterable(results):
-    for record, length in result.records:
+    for serialized, length in result.rows:
       # A process cannot know how many windows the ones before it have made.
-      record = squad_features.set_unique_id(record, num_windows)
-      yield feature_files.Row(record, length, counts["questions"])
+      row = squad_features.set_unique_id(serialized, num_windows)
+      yield feature_files.Row(row, length, counts["questions"])
       num_windows += 1
     _count(result, counts)
 
@@ -240,15 +240,15 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 def _count(result, counts) -> None:
   """Adds a question's `QuestionRows` to the counts of its set."""
   counts["questions"] += 1
-  counts["labelled"] += not result.unlabelled
+  counts["labelled"] += not result.unlabelled_at
   counts["cut_questions"] += result.was_cut
   counts["outside"] += result.outside
   counts["unanswerable"] += result.has_no_answer
 
   # Messages show the first places only.
   unlabelled = counts["unlabelled"]
-  if result.unlabelled and len(unlabelled) < messages.PLACES_SHOWN:
-    unlabelled.append(result.unlabelled)
+  if result.unlabelled_at and len(unlabelled) < messages.PLACES_SHOWN:
+    unlabelled.append(result.unlabelled_at)
   if result.misplaced:
     counts["misplaced"] += 1
     if len(counts["misplaced_shown"]) < messages.PLACES_SHOWN:

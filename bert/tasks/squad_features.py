@@ -26,8 +26,8 @@ _CHINESE = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _UNSPACED_WORDS = re.compile(f"[{_CHINESE}]|[^{_CHINESE}{SPACES}]+")
 SPACE_RUNS = re.compile(f"[{SPACES}]+")
-# The original's first id. It and the ids after it take five bytes in a record,
-# up to 2^35, which lets them be filled in when the windows before are counted.
+# The original's first id. It and the ids after it take five bytes in a row, up
+# to 2^35, which lets them be filled in when the windows before are counted.
 FIRST_UNIQUE_ID = 1_000_000_000
 _UNIQUE_ID_BYTES = 5
 
@@ -74,7 +74,7 @@ class Document:
 
   @functools.cached_property
   def encoded_ids(self) -> list[bytes]:
-    """The ids as records hold them."""
+    """The ids as rows hold them."""
     return list(map(record_writer.encode_id, self.ids))
 
   @functools.cached_property
@@ -169,20 +169,20 @@ class QuestionWindows(NamedTuple):
 
 
 class QuestionRows(NamedTuple):
-  """The windows of a question, as records, and what was found on the way."""
+  """The rows of a question, one for each window, and what is counted of it."""
 
-  records: list[tuple[bytes, int]]  # Each with its number of tokens.
-  unlabelled: str  # Where it is if its answers are not known, else "".
+  rows: list[tuple[bytes, int]]  # Serialized, each with its number of tokens.
+  unlabelled_at: str  # Its location if its answers are not known, else "".
   was_cut: bool  # It has more than max_query_length tokens.
   outside: int = 0  # Windows to train on without the answer that there is.
   has_no_answer: bool = False  # It is known to have none.
-  misplaced: str = ""  # Why it cannot be trained on: where its answer is not.
+  misplaced: str = ""  # Why it gives no rows to train on, a message; else "".
 
 
 class FeatureMaker:
-  """Turns questions into records; other processes have one each.
+  """Turns questions into rows; each of several processes has one.
 
-  To train, these hold where the answer is; a question needs one that is known.
+  Rows to train on hold where the answer is: their questions need a known one.
   """
 
   def __init__(self, settings: SquadFeatureSettings, is_training: bool):
@@ -228,25 +228,25 @@ class FeatureMaker:
     return QuestionWindows(query, windows, len(whole) > len(query))
 
   def __call__(self, questions: Sequence[squad.Question]) -> list[QuestionRows]:
-    """Makes the records of some questions."""
+    """Makes the rows of some questions."""
     return [self._make_rows(*pair) for pair in self.documents(questions)]
 
   def _make_rows(self, document, question) -> QuestionRows:
-    """Makes the records of all windows of a question."""
+    """Makes the rows of all windows of a question."""
     answers = question.answers
     # An empty list means that there is no answer only where that is possible.
     may_be_empty = self.settings.version_2_with_negative
     is_labelled = answers is not None if may_be_empty else bool(answers)
-    unlabelled = "" if is_labelled else question.location
+    unlabelled_at = "" if is_labelled else question.location
 
     query, windows, was_cut = self.windows(document, question)
     head = [self._cls_id, *query, self._sep_id]
     head = [record_writer.encode_id(number) for number in head]
     if not self._is_training:
-      records = [self._encode(head, document, window, {}) for window in windows]
-      return QuestionRows(records, unlabelled, was_cut)
-    if unlabelled:
-      return QuestionRows([], unlabelled, was_cut)
+      rows = [self._encode(head, document, window, {}) for window in windows]
+      return QuestionRows(rows, unlabelled_at, was_cut)
+    if not is_labelled:
+      return QuestionRows([], unlabelled_at, was_cut)
 
     # As in the original, training takes the first answer that people gave.
     span = None
@@ -254,26 +254,26 @@ class FeatureMaker:
       span = find_answer(document, answers[0])
       if span is None:
         misplaced = _describe_misplaced(question)
-        return QuestionRows([], unlabelled, was_cut, misplaced=misplaced)
+        return QuestionRows([], "", was_cut, misplaced=misplaced)
 
-    records = []
+    rows = []
     outside = 0
     for window in windows:
       start, end = _positions(window, span, len(head))
       outside += span is not None and not start
       labels = {"start_positions": start, "end_positions": end}
       labels["is_impossible"] = int(not answers)
-      records.append(self._encode(head, document, window, labels))
-    return QuestionRows(records, unlabelled, was_cut, outside, not answers)
+      rows.append(self._encode(head, document, window, labels))
+    return QuestionRows(rows, "", was_cut, outside, has_no_answer=not answers)
 
   def _encode(self, head, document, window, labels):
-    """Makes the record of a window; `head` is [CLS] question [SEP], encoded."""
+    """Makes the row of a window; `head` is [CLS] question [SEP], encoded."""
     length = len(head) + window.length + 1
     padding = bytes(self.settings.max_seq_length - length)
     part = document.encoded_ids[window.start : window.start + window.length]
     tail = record_writer.encode_id(self._sep_id)
 
-    # Numbers of a record, one after the other: 0 and 1 are a byte each.
+    # Numbers of a feature, one after the other: 0 and 1 are a byte each.
     segments = bytes(len(head)) + b"\1" * (window.length + 1)
     packed = {
       "input_ids": b"".join([*head, *part, tail, padding]),
@@ -289,14 +289,14 @@ class FeatureMaker:
     return record_writer.encode_example(features), length
 
 
-def set_unique_id(record: bytes, number: int) -> bytes:
-  """Puts the id of the window with a number into its record.
+def set_unique_id(row: bytes, number: int) -> bytes:
+  """Puts the id of the window with a number into its serialized row.
 
-  Features are in the order of their names, so a record ends in the id.
+  Features are in the order of their names, so a row ends in the id.
   """
   unique_id = record_writer.encode_integer(FIRST_UNIQUE_ID + number)
   assert len(unique_id) == _UNIQUE_ID_BYTES, number
-  return record[:-_UNIQUE_ID_BYTES] + unique_id
+  return row[:-_UNIQUE_ID_BYTES] + unique_id
 
 
 def _describe_misplaced(question):

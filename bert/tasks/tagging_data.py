@@ -93,7 +93,8 @@ def make_features(data: TaggingSet, folder: str) -> None:
   that is wrong.
   """
   # Filled while rows are made; if the file is there, its index has them.
-  counts = {"sentences": 0, "words": 0, "documents": 0, "irregular": 0}
+  counts: dict[str, Any] = {"sentences": 0, "words": 0, "documents": 0}
+  counts |= {"irregular": 0, "unseen": {}}
   features = data.open_or_make(folder, _make_rows(data, counts), counts)
   data.layout = feature_sets.Layout(
     (data.settings.max_seq_length,), per_token=("label_ids", "label_mask")
@@ -187,11 +188,11 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
     if tags := sentence.tags:
       regular = tagging_schemes.convert_tags(tags, file_scheme)
       counts["irregular"] += regular != tags
-      labels = regular
+      converted = regular
       if file_scheme != label_scheme:
-        labels = tagging_schemes.convert_tags(regular, label_scheme)
-      unseen.update(_find_unseen(labels, data.settings))
-      sentence = sentence._replace(tags=labels)
+        converted = tagging_schemes.convert_tags(regular, label_scheme)
+      unseen.update(_find_unseen(converted, data.settings))
+      sentence = sentence._replace(tags=converted)
     yield sentence
 
 
@@ -303,8 +304,8 @@ def score(data: TaggingSet, outputs: Outputs) -> tagging_results.TaggingScores:
 def _scheme_of_file(data: TaggingSet) -> str:
   """Returns the scheme to write a file's tags in: its own, if that is certain.
 
-  Dummy tags, O everywhere, fit any scheme; S and E alone fit BMES as well as
-  IOBES, and B and E BMEWO. Where the labels' scheme fits, too, it is taken.
+  It is not if all tags are O, or if the file may as well be in the scheme of
+  the labels. Then that scheme is taken.
   """
   source = data.tagged_file
   scheme = data.settings.scheme
@@ -314,9 +315,14 @@ def _scheme_of_file(data: TaggingSet) -> str:
   prefixes = set()
   for sentence in data.examples():
     prefixes.update(tag[0] for tag in sentence.tags if tag != "O")
+
+  # `tagging_schemes.detect` takes the first scheme that has most of a file's
+  # prefixes. It can be wrong for a file in BMES or BMEWO, the schemes with an
+  # M, that lacks one of their prefixes: it takes B, E and S for IOBES, and B, M
+  # and E for BMES. It mistakes no other scheme.
   letters = set(tagging_schemes.SCHEMES[scheme])
-  is_same = "M" in letters and prefixes <= letters
-  return source.scheme if prefixes and not is_same else scheme
+  may_be_same = "M" in letters and prefixes <= letters
+  return source.scheme if prefixes and not may_be_same else scheme
 
 
 def write_predictions(
@@ -356,6 +362,8 @@ def _describe_sentences(data, labels) -> Iterator[dict[str, Any]]:
   key, name = ("entities", "type") if has_entities else ("words", "label")
 
   # In much Chinese data every word is one character, and no space is between.
+  # This asks all words of this file. The model's `by_character` is of the file
+  # it was trained on, and only for texts that are not split into words yet.
   words = (word for sentence in data.examples() for word in sentence.words)
   separator = "" if all(len(word) == 1 for word in words) else " "
 

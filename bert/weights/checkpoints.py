@@ -42,7 +42,9 @@ _READ_ERRORS = (
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
-# The files that an interrupted `save` leaves behind.
+# The files that an interrupted `save` leaves behind. The file `checkpoint` is
+# written by `atomic.replace_on_success`, whose temporary names begin with a dot
+# in a local folder only.
 _LEFT_BEHIND = re.compile(
   r"\.?checkpoint\.\w+\.tmp|(model\.ckpt-\d+|bert_model\.ckpt)\.writing\..*"
 )
@@ -122,7 +124,8 @@ def find_checkpoint(path: str) -> str:
 
 
 def _exists(prefix: str) -> bool:
-  # A V1 checkpoint is one file, or shards, without an index.
+  # A V1 checkpoint has no index. It is one file, or shards; the prefix of these
+  # is a pattern, such as model.ckpt-?????-of-00002.
   return tf.io.gfile.exists(prefix + ".index") or (
     bool(tf.io.gfile.glob(prefix)) and not tf.io.gfile.isdir(prefix)
   )
@@ -536,7 +539,9 @@ def remove_temporary_files(folder: str) -> None:
   # the temporary index marks the checkpoint as never completed.
   for name in sorted(names, key=lambda name: (name.endswith(_INDEX), name)):
     path = tf.io.gfile.join(folder, name)
-    # Data without an index: killed between two renames, or two deletions.
+    # Data without an index: killed between two renames, or two deletions. If an
+    # index was lost in any other way, `_check_indices` has reported it, because
+    # a training calls `restore` before this.
     is_orphan = _SAVED_DATA.fullmatch(name) and (
       name.removesuffix(_DATA) + _INDEX not in names
     )

@@ -21,8 +21,8 @@ from bert.data import files, record_writer
 
 _FOOTER = 48  # Bytes: two handles, zeros, the magic number.
 _MAGIC = bytes.fromhex("57fb808b247547db")
-# Bytes. A key repeats the beginning of the one before it for three bytes, so a
-# small file could otherwise demand keys without end.
+# Bytes. An entry of a few bytes may repeat the whole key before it and add to
+# it, so that the keys of a small file could otherwise fill the memory.
 _LONGEST_KEY = 4096
 _Entry = tensor_bundle_pb2.BundleEntryProto
 
@@ -69,14 +69,17 @@ class TensorBundle:
     if not entry.slices:
       return self._read(entry)[()]  # A scalar, if it is one.
 
-    # The variable was stored in parts, as a partitioned one. Their keys begin
-    # with its name and sort as the parts follow each other.
+    # The variable was stored in parts, as a partitioned one. TensorFlow makes
+    # the key of a part (`EncodeTensorNameSlice`) of the number 0, the name, its
+    # end \0\1, and the bounds of the part: so the keys sort as the parts follow
+    # each other. Like `__init__`, this reads the bytes of a key as latin-1.
     begin = f"\0{name.encode().decode('latin-1')}\0\1"
     parts = [
       self._read(part)
       for key, part in self._entries.items()
       if key.startswith(begin)
     ]
+    _require(bool(parts), "its parts are missing")
 
     # TensorFlow's partitioners cut a variable along a single axis.
     shape = _shape(entry)

@@ -177,13 +177,15 @@ def test_a_remote_folder_replaces_another_if_it_is_complete(tmp_path):
   assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_full_disk_names_the_file(tmp_path):
+@pytest.mark.parametrize(
+  "open_", [atomic.replace_on_success, atomic.new_folder]
+)
+def test_a_full_disk_names_the_output(open_, tmp_path):
   path = str(tmp_path / "out")
   with (
     pytest.raises(OSError, match=f"^{path}: No space left on device$"),
-    atomic.replace_on_success(path) as temporary,
+    open_(path),
   ):
-    open(temporary, "w").close()
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
   assert os.listdir(tmp_path) == []
 

@@ -124,25 +124,25 @@ def make_rows(make_maker):
   """Returns the rows of a question, and of its windows features, parsed."""
   import tensorflow as tf
 
-  def parse(record):
-    features = tf.train.Example.FromString(record).features.feature
+  def parse(row):
+    features = tf.train.Example.FromString(row).features.feature
     return {k: list(v.int64_list.value) for k, v in features.items()}
 
   def make(question, is_training=True, **changes):
     [rows] = make_maker(is_training, **changes)([question])
-    return rows, [parse(record) for record, _ in rows.records]
+    return rows, [parse(row) for row, _ in rows.rows]
 
   return make
 
 
-def test_records_of_windows(make_maker, make_rows):
+def test_rows_of_windows(make_maker, make_rows):
   # [CLS], 2 tokens of the question and 2 [SEP] leave 5 for the text; the
   # windows begin 3 apart. Of several answers the first is trained on.
   answers = (squad.Answer("d", 6), squad.Answer("a", 0))
   question = ask("a b c d e f g h", "what ?", answers)
   sizes = {"max_seq_length": 10, "doc_stride": 3}
   rows, (first, second) = make_rows(question, **sizes)
-  assert [length for _, length in rows.records] == [10, 10]
+  assert [length for _, length in rows.rows] == [10, 10]
   found = [tokens(make_maker(), w["input_ids"]) for w in (first, second)]
   assert found == [
     "[CLS] what ? [SEP] a b c d e [SEP]",
@@ -187,17 +187,17 @@ def test_an_empty_list_of_answers_is_one_of_version_2(make_rows):
   for answers, labelled in ((None, False), ((), True)):
     question = ask("a b", answers=answers)
     rows, _ = make_rows(question, False, version_2_with_negative=True)
-    assert rows.unlabelled == ("" if labelled else "here")
-    assert make_rows(question, False)[0].unlabelled == "here"
+    assert rows.unlabelled_at == ("" if labelled else "here")
+    assert make_rows(question, False)[0].unlabelled_at == "here"
     rows, _ = make_rows(question)
-    assert (rows.records, rows.unlabelled) == ([], "here")
+    assert (rows.rows, rows.unlabelled_at) == ([], "here")
 
 
 def test_unique_ids_are_filled_in_later(make_maker):
   [rows] = make_maker()([ask("a b")])
-  [(record, _)] = rows.records
-  filled = squad_features.set_unique_id(record, 12_345)
-  assert filled == record.replace(
+  [(row, _)] = rows.rows
+  filled = squad_features.set_unique_id(row, 12_345)
+  assert filled == row.replace(
     record_writer.encode_integer(1_000_000_000),
     record_writer.encode_integer(1_000_012_345),
   )
@@ -229,9 +229,9 @@ def test_answers_without_tokens_are_named(make_rows):
 def test_misplaced_answers_are_left_out_of_training(make_rows, start, message):
   question = ask("a b c", answers=(squad.Answer("b c", start),))
   rows, _ = make_rows(question)
-  assert (rows.records, rows.misplaced) == ([], message)
+  assert (rows.rows, rows.misplaced) == ([], message)
   rows, _ = make_rows(question, is_training=False)
-  assert len(rows.records) == 1
+  assert len(rows.rows) == 1
 
 
 def test_a_context_without_a_token_is_refused(make_maker):

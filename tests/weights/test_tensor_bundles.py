@@ -103,6 +103,13 @@ def test_a_part_fits_its_place(tmp_path, second):
     read(tmp_path, [*rows, (b"a", WHOLE)])
 
 
+def test_a_variable_without_its_parts_is_damaged(tmp_path):
+  with pytest.raises(
+    checkpoints.DamagedCheckpointError, match="x: a is damaged: its parts are"
+  ):
+    read(tmp_path, [(b"a", WHOLE)])
+
+
 @pytest.mark.parametrize("second", [None, [(0, 2)], [(1, 2)], [(-2, 2)], []])
 def test_parts_tile_a_variable_exactly(tmp_path, second):
   slices = [[(0, 2)]] + ([] if second is None else [second])
