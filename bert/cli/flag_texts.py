@@ -4,6 +4,7 @@
 # with which nine of ten commands are written.
 MOST_USED = frozenset(
   {
+    # The data, and files that are written.
     "data_dir",
     "train_file",
     "eval_file",
@@ -15,6 +16,7 @@ MOST_USED = frozenset(
     "label_column",
     "eval_share",
     "vocab_file",
+    # What a training does, how long and in which steps.
     "do_train",
     "do_eval",
     "do_predict",
@@ -24,11 +26,13 @@ MOST_USED = frozenset(
     "learning_rate",
     "train_batch_size",
     "max_seq_length",
+    # Pre-training and its records.
     "max_predictions_per_seq",
     "masks",
     "dupe_factor",
     "documents_per_block",
     "num_processes",
+    # SQuAD, sentence vectors, features, exports, masked words, search.
     "version_2_with_negative",
     "objective",
     "layers",
@@ -47,6 +51,8 @@ MOST_USED = frozenset(
 # A program with at most this many flags shows all of them.
 FEW_FLAGS = 13
 
+# Texts of flags that several classes of settings declare, so that all programs
+# say the same of them.
 MODEL = (
   "The folder of the model, from which the program takes config, vocabulary, "
   "casing and weights: an unzipped model that Google released, the "

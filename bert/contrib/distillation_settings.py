@@ -1,4 +1,8 @@
-"""Settings of run_distillation.py; they do not need TensorFlow."""
+"""Settings of run_distillation.py.
+
+They are apart from the program's functions and import no TensorFlow, which
+takes seconds: --help and wrong flags do not wait for it.
+"""
 
 import dataclasses
 
@@ -9,8 +13,11 @@ _training = typed_flags.group("Training")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationSettings(pretraining.PretrainingSettings):
-  """The settings of run_distillation.py."""
+  """The settings of run_distillation.py: of a pre-training, and a teacher."""
 
+  # Any BERT of the same vocabulary can be the teacher, because relations
+  # between tokens are compared and not the tokens' vectors, which would have to
+  # be of the same size.
   teacher: str = _training(
     typed_flags.REQUIRED,
     "A trained BERT with the same vocabulary: a folder, or a name on the "
@@ -18,6 +25,7 @@ class DistillationSettings(pretraining.PretrainingSettings):
     "to each other (MiniLM).",
     path="model",
   )
+  # What is learned from it, and what besides.
   teacher_only: bool = _training(
     False,
     "Whether to learn from the teacher alone. Records of --masks=false are "
@@ -29,6 +37,8 @@ class DistillationSettings(pretraining.PretrainingSettings):
     "mean of its last layer. For a teacher that was trained to make sentence "
     "vectors.",
   )
+  # Teacher and student may have other numbers of heads and other sizes, so both
+  # are split anew, into the same number (section 3 of MiniLM v2).
   relation_heads: int | None = _training(
     None,
     "The number of heads in which the relations are compared. Default: the "

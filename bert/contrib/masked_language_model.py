@@ -1,4 +1,8 @@
-"""A masked language model as a task of run_multitask.py."""
+"""A masked language model as a task of run_multitask.py.
+
+Model, losses and records are those of run_pretraining.py. This file puts them
+where run_multitask.py expects the parts of a fine-tuning.
+"""
 
 from collections.abc import Mapping
 import dataclasses
@@ -17,6 +21,8 @@ from bert.contrib import shared_tasks
 from bert.inputs import records
 from bert.tasks import pretraining_data
 
+# The scores of `pretraining_data.score`. The first one chooses the best weights
+# unless the entry of the task has another best_metric.
 _METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",
@@ -30,20 +36,32 @@ _METRICS = (
 class MaskedLmSettings(
   pretraining.ReaderSettings, shared_flags.EvaluationSettings
 ):
-  """The settings of run_pretraining.py that a task may have."""
+  """The settings of run_pretraining.py that a task may have.
+
+  The base classes have more, such as the learning rate, which holds for all
+  tasks: bert/contrib/task_files.py refuses it in the entry of one task.
+  """
 
 
 class Records(NamedTuple):
-  """Pre-training records, in the place of a `feature_sets.FeatureSet`."""
+  """Pre-training records, in the place of a `feature_sets.FeatureSet`.
 
-  key: str
+  It has the attributes of a `FeatureSet` that a run asks for.
+  """
+
+  key: str  # Equal for equal files: a training resumes only with the same.
   files: pretraining_data.PretrainingData
+  # The records to train on, by which run_multitask.py draws the tasks. 0: they
+  # are evaluated only.
   rows_per_epoch: int = 0
-  parts: Mapping[str, Any] = {}  # The key is of the records alone.
+  # The flags behind the key, which say what has changed. None: the key is of
+  # the records alone.
+  parts: Mapping[str, Any] = {}
 
 
 def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
   """Checks the flags of a masked language model."""
+  # A flag of the base classes, which nothing here would obey.
   if settings.max_train_examples:
     raise ValueError(
       "max_train_examples: a masked_lm uses all its records; set it in the "
@@ -51,6 +69,8 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     )
   metric = shared_flags.choose_metric(settings.best_metric, _METRICS)
 
+  # Reads and counts records: run_multitask.py calls it when it has checked the
+  # flags of all tasks.
   def open_data():
     config = model_folder.read_config(settings)
     opened = pretraining_records.open_files(settings, config)
@@ -67,6 +87,8 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
       dev=[Records(opened.eval_identity, opened)],
     )
 
+  # Both kinds of files are in one `PretrainingData`, so `train` leads to the
+  # records to evaluate on as well.
   def evaluate(run):
     _, scores = pretraining_data.evaluate(
       run.predictor,

@@ -15,14 +15,20 @@ from bert.cli import fine_tuning, program, typed_flags
 from bert.contrib import feature_tagger
 from bert.data import files
 
-_PROBLEM = "feature_tagging"  # In settings.json; exports look for it.
+# In settings.json, where other taggers have "tagging". By this name an export
+# finds bert/contrib/feature_tagging.py, which says the class of the model.
+_PROBLEM = "feature_tagging"
 
 _task = typed_flags.group("Task")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureTaggingSettings(run_tagging.TaggingSettings):
-  """The settings of this program."""
+  """The settings of this program: of run_tagging.py, and of the BiLSTM.
+
+  Both flags decide the shapes of the model, so later runs in the folder must
+  have the same (`decides`).
+  """
 
   feature_layers: tuple[str, ...] = _task(
     ("-4", "-3", "-2", "-1"),  # As in the paper's table 7, like the size.
@@ -41,6 +47,8 @@ class FeatureTaggingSettings(run_tagging.TaggingSettings):
   def check(self) -> None:
     """Refuses flags about training BERT, too, which is frozen as a whole."""
     super().check()
+
+    # `freeze_layers` is a number, or "gradual".
     if str(self.freeze_layers) != "0" or self.layerwise_lr_decay != 1.0:
       raise ValueError(
         "this program freezes BERT as a whole: leave out --freeze_layers and "
@@ -52,7 +60,7 @@ def convert_older(folder: str) -> None:
   """Names the problem in the settings.json of an older version's training.
 
   Older versions recorded the problem of every tagger, and a field
-  feature_based.
+  feature_based. A folder of another problem would be refused here.
   """
   path = os.path.join(folder, "settings.json")
   recorded = files.read_json_if_any(path)
@@ -64,6 +72,7 @@ def main() -> None:
   settings = fine_tuning.read_settings(FeatureTaggingSettings)
   convert_older(settings.output_dir)
 
+  # Only the model differs from run_tagging.py.
   def create_model(config, data, dtype):
     layers, size = settings.feature_layers, settings.lstm_size
     return feature_tagger.FeatureTaggerModel(

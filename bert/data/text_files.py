@@ -1,4 +1,8 @@
-"""Texts of programs that take plain text: lines, or a column of tables."""
+"""Texts of programs that take plain text: lines, or a column of tables.
+
+A table that is read as plain text raises no error: its braces and commas would
+become tokens without a message. So `check` looks at the first lines of files.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 import itertools
@@ -7,6 +11,7 @@ import os
 
 from bert.data import files, messages, progress, remote, tables
 
+# `check` looks at this much and no more, so it is quick for any corpus.
 _FILES_LOOKED_AT = 3
 _LINES_LOOKED_AT = 3  # The first ones of a file.
 _JSON_LINES = (".jsonl", ".json", ".ndjson")
@@ -29,6 +34,8 @@ def read(
     yield from files.read_lines(path)
     return
 
+  # A cell may hold several lines, but only documents keep them apart: where
+  # each row is one text, they are joined.
   name = int(column) if column.isdecimal() else column
   for location, [value] in tables.read_columns(path, [name]):
     lines = tables.to_text(value, location, column).splitlines()
@@ -37,7 +44,8 @@ def read(
 
 def known_size(paths: Sequence[str]) -> int | None:
   """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
-  # `isfile` is False for pipes and for remote paths.
+  # Without a size, progress has no end to estimate. `isfile` is False for pipes
+  # and for remote paths; a compressed file does not tell the size of its text.
   is_known = (os.path.isfile(p) and p[-3:] not in (".gz", ".xz") for p in paths)
   return sum(map(os.path.getsize, paths)) if all(is_known) else None
 
@@ -65,12 +73,14 @@ class Text:
     """Yields the lines of all files in turn."""
     for path in self._paths:
       for line in self._read(path):
-        # About: of a table, only the column that is read counts.
+        # With its "\n". Of a table, only the column that is read counts, so the
+        # part that has passed is then too small.
         self._bytes += len(line.encode("utf-8")) + 1
         yield line
 
   def part_read(self) -> float | None:
     """Returns the part that has passed, 0 to 1; None if that is unknown."""
+    # Without a size this returns it as it is: None, or 0 of empty files.
     return self._total_bytes and min(self._bytes / self._total_bytes, 1)
 
 
@@ -95,6 +105,7 @@ def check(
   for path in paths[:_FILES_LOOKED_AT]:
     if not (remote.is_remote(path) or os.path.isfile(path)):
       continue
+    # The reader itself raises an error at the first row without the column.
     if column:
       next(read(path, column), None)
     else:
@@ -109,26 +120,30 @@ def _check(path: str, flag: str) -> None:
   """
   lines = filter(str.strip, files.read_lines(path))
   head = [*itertools.islice(lines, _LINES_LOOKED_AT)]
+  if not head:
+    return
+
+  # t.jsonl.gz has the ending of t.jsonl.
   name = path.removesuffix(".gz").removesuffix(".xz").lower()
   ending = os.path.splitext(name)[1]
-
+  delimiter = _DELIMITERS.get(ending)
   keys = [_read_keys(line) for line in head]
 
   # What it looks like, and what to do about it.
   cure = f"pass {flag}, to read one" if flag else "write the texts alone"
   note = ""
-  if head and all(keys):
+  if all(keys):
     listing = messages.list_names(keys[0])
     if ending in _JSON_LINES:
       raise ValueError(
         f"{path}: JSON Lines, not plain text, with the keys {listing}: {cure}"
       )
     note = f"JSON Lines, with the keys {listing}: call it .jsonl and {cure}"
-  elif all(_DELIMITERS.get(ending, "\n") in line for line in head):
+  elif delimiter and all(delimiter in line for line in head):
     note = f"a table of several columns: {cure}"
-  elif head and head[0].startswith("<doc "):
+  elif head[0].startswith("<doc "):
     note = "what WikiExtractor writes: remove the lines <doc ...> and </doc>"
-  if head and note:
+  if note:
     progress.note(
       f"note: {path} is read as plain text, a line each, but looks like {note}"
     )
@@ -136,9 +151,10 @@ def _check(path: str, flag: str) -> None:
 
 def _read_keys(line: str) -> list[str]:
   """Returns the keys of a JSON object; [] of anything else."""
+  # Editors on Windows put a byte order mark, U+FEFF, before the first line.
   if not line.lstrip("\ufeff ").startswith("{"):
     return []
   try:
     return list(json.loads(line.lstrip("\ufeff")))
-  except (ValueError, RecursionError):
+  except (ValueError, RecursionError):  # The second one if it nests too deeply.
     return []
