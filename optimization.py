@@ -81,7 +81,8 @@ def row_norms(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
 
   In pre-training the table is also the output matrix: all gradients are dense,
   and all results 0. On a TPU the original looks words up by one-hot rows, so
-  the results are not used there (`counts_rows` in bert/training/step.py).
+  the results are not used there (`loop._make_passes` and `counts_rows` in
+  bert/training/step.py).
 
   Args:
     gradients: one per variable, before anything has made them dense.

@@ -473,8 +473,8 @@ def make_sequences(document: Document, max_tokens: int) -> Iterator[Pair]:
 
 def _draw_other_text(documents, index, target, rng) -> list[Token]:
   """Returns whole sentences from a random place in another document."""
-  # Ten tries, as in the original: all of them may draw the same document, from
-  # which the "random" text then comes.
+  # Ten tries, as in the original: if all of them draw the document `index`, the
+  # "random" text comes from the same document as the first one.
   for _ in range(10):
     other = rng.below(len(documents))
     if other != index:
@@ -510,7 +510,8 @@ def truncate_randomly(
   end_a = len(tokens_a)
   end_b = len(tokens_b)
 
-  # Only the four ends move: the tokens are copied once, at the end.
+  # Only the four ends move, by one each time (True counts as 1): the tokens are
+  # copied once, at the end.
   for _ in range(len(tokens_a) + len(tokens_b) - max_tokens):
     at_front = rng.random() < 0.5
     if end_a - start_a > end_b - start_b:

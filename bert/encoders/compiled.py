@@ -320,22 +320,25 @@ class Attention(Layer, modeling.Attention):
 
 
 class Intermediate(Layer, modeling.Intermediate):
-  """Bias and activation as one island: [R, H] to [R, I].
+  """A dense layer without its bias, and an island: [R, H] to [R, I].
 
-  A training always takes the island. In a prediction, which has no seed and
-  computes in float32, TensorFlow merges them into the product; but not
-  gelu on a CPU without AVX512, where an island is faster than its operations
-  (1.1 to 1.2 times for 512 rows and more; gelu_erf's is not). The seed
-  only says that this is training.
+  The island is of bias and activation; some predictions are faster without it.
+  Nothing is drawn here: the seed only says that this is a training.
   """
 
   def call(self, rows, seed=None):
     name = self.config.hidden_act
+
+    # Whether a prediction is faster with bias and activation apart from the
+    # product. In float32 it is not, because TensorFlow merges all three; but it
+    # does not merge gelu on a CPU without AVX512, where an island is 1.1 to 1.2
+    # times as fast for 512 rows and more. (An island of gelu_erf is not.)
     is_apart = self.compute_dtype == "bfloat16" and not _packs_weights()
     if name == "gelu" and _is_cpu() and not processor.merges_gelu():
       is_apart = True
 
-    # `is_apart` says that the activation is faster apart from the product.
+    # A training always takes the island, which keeps less for the backward
+    # pass.
     if seed is not None or is_apart:
       island = compile_island(add_and_activate, name)
       return island(*self.dense.multiply(rows))

@@ -232,7 +232,9 @@ def _make_runner(strategy, name, task, global_step):
 
 def _make_train_steps(strategy, task, global_step, signature):
   """Builds the function that makes updates: (iterator, n) -> means by name."""
-  # `replica_step` returns the losses as rows, in the order of their names.
+  # `replica_step` returns the losses as rows, in the order of their names. The
+  # names are known before anything runs: `structured_outputs` are the results
+  # of the traced function, without values.
   sum_weights = training_step.make_sum_weights(task, signature)
   names = sorted(sum_weights.structured_outputs)
   replica_step = training_step.make_replica_step(
