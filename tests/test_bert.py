@@ -66,7 +66,7 @@ def test_the_thresholds_that_an_evaluation_tuned(tmp_path, capsys):
   [
     (
       ["a", 3],
-      r"inputs\[1\] is int, expected str, a tuple or a dict with text",
+      r"inputs\[1\] is int \(3\), expected str, a tuple or a dict with tex",
     ),
     (("a", "b", "c"), "3 texts; the model takes text, text_pair"),
     (("a", 5), "text_pair is int, expected a string"),

@@ -126,10 +126,15 @@ class AnswerMaker(abc.ABC):
     """Returns a maker that puts a prompt of the model before every text."""
     raise ValueError(f"prompt_name={name}: only models of vectors have prompts")
 
-  def encode_all(self, requests: Iterable[Any]) -> list[Encoded]:
-    """Encodes several requests; a ValueError says which one is wrong."""
+  def encode_all(
+    self, requests: Iterable[Any], first: int = 0
+  ) -> list[Encoded]:
+    """Encodes several requests; a ValueError says which one is wrong.
+
+    `first` is the number of the first one, for this message.
+    """
     encoded = []
-    for number, request in enumerate(requests):
+    for number, request in enumerate(requests, first):
       try:
         encoded.append(self.encode(request))
       except ValueError as error:

@@ -6,7 +6,7 @@ and entities are made by the code of the tasks. Nothing here knows which engine
 computes the outputs, and nothing loads TensorFlow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import copy
 import functools
 from typing import Any, Self
@@ -65,30 +65,48 @@ class Classification(answer_maker.AnswerMaker):
     made: Any = type(cls.__name__, (cls,), fields)
     return made
 
-  def _answer(self, encoded, outputs):
+  def probabilities(
+    self,
+    requests: Sequence[answer_maker.Encoded],
+    outputs: Sequence[answer_maker.Outputs],
+  ) -> np.ndarray:
+    """Returns the probabilities of labels, float32 [N, L]; of a regression, 1.
+
+    Args:
+      requests: N of them.
+      outputs: of all their rows, which follow each other.
+    """
+    return self._predict(requests, outputs).probabilities
+
+  def _predict(self, requests, outputs) -> classification_problems.Answers:
     card = self.card
     # An output that is one number, as of a regression, has no axes.
     logits = np.stack(
       [np.atleast_1d(x[self.number or "logits"]) for x in outputs]
     )
 
-    # A request is one text, so all its rows are windows of text 0. From here on
-    # the code of run_classifier.py answers: there is no second truth.
-    of_one_text = np.zeros(len(logits), int)
+    # A request is one text, whose rows are its windows. From here on the code
+    # of run_classifier.py answers: there is no second truth.
+    counts = [len(request.rows) for request in requests]
     pooled = classification_results.pool_windows(
-      logits, of_one_text, card.settings["window_pooling"]
+      logits,
+      np.repeat(np.arange(len(counts)), counts),
+      card.settings["window_pooling"],
     )
     thresholds = np.array(card.thresholds) if card.thresholds else None
     # The kind of a classifier, in its card, is the name of its problem.
-    answered = classification_results.answer(
+    return classification_results.answer(
       pooled, card.kind, card.labels, thresholds
     )
 
+  def _answer(self, encoded, outputs):
+    answered = self._predict([encoded], outputs)
     [answer] = answered.as_labels()
     described: dict[str, Any] = {self.result: answer}
     if self.has_labels:
       rounded = map(_round, answered.probabilities[0])
-      described["probabilities"] = dict(zip(card.labels, rounded, strict=True))
+      names = self.card.labels
+      described["probabilities"] = dict(zip(names, rounded, strict=True))
     return described
 
 

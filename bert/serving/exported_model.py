@@ -99,13 +99,17 @@ class ExportedModel:
     self, rows: Sequence[packing.PackedIds]
   ) -> list[answer_maker.Outputs]:
     """Computes the outputs of inputs in one call of the engine."""
-    outputs = self._engine.run(_pad(rows, max(map(self.size, rows))))
+    outputs = self._run(rows)
 
     # From arrays for all rows to arrays for each row.
     return [
       {name: values[place] for name, values in outputs.items()}
       for place in range(len(rows))
     ]
+
+  def _run(self, rows):
+    """Computes the outputs of inputs, [B, ...] by name."""
+    return self._engine.run(_pad(rows, max(map(self.size, rows))))
 
   @functools.cached_property
   def weights_sha256(self) -> str:
@@ -118,7 +122,13 @@ class ExportedModel:
   def answer(
     self, requests: Sequence[answer_maker.Encoded], most_tokens: int = 0
   ) -> list[answer_maker.Answer]:
-    """Answers requests of `maker.encode`, by batches of similar length.
+    """Answers requests of `maker.encode`; `most_tokens` as for `outputs`."""
+    return self.maker.answer_all(requests, self.outputs(requests, most_tokens))
+
+  def outputs(
+    self, requests: Sequence[answer_maker.Encoded], most_tokens: int = 0
+  ) -> list[answer_maker.Outputs]:
+    """Computes the outputs of all rows, by batches of similar length.
 
     A batch has `most_tokens`, padding included, unless it is a single input; 0:
     those of BATCH_SIZE inputs.
@@ -133,7 +143,27 @@ class ExportedModel:
       computed = self.compute([rows[index] for index in indices])
       for index, output in zip(indices, computed, strict=True):
         outputs[index] = output
-    return self.maker.answer_all(requests, outputs)
+    return outputs
+
+  def vectors(
+    self, rows: Sequence[packing.PackedIds], batches: Sequence[np.ndarray]
+  ) -> np.ndarray:
+    """Computes the vectors of inputs, float32 [N, H].
+
+    Args:
+      rows: N inputs of a model of vectors.
+      batches: the indices of the rows of each batch; each row occurs once.
+    """
+    parts = [
+      self._run([rows[index] for index in indices])["vectors"]
+      for indices in batches
+    ]
+
+    # From the order of the batches to that of the rows.
+    computed = np.concatenate(parts)
+    vectors = np.empty_like(computed)
+    vectors[np.concatenate(batches)] = computed
+    return vectors
 
   def check_head(
     self, request: answer_maker.Encoded, layer: Any = None, head: Any = None
