@@ -6,18 +6,19 @@
   model("win a prize")
 
 `load` answers texts with a trained model, `load_encoder` returns the encoder
-alone, a Keras layer: see loading.py. The rest is imported by name, as in the
-original's own package: `from bert import modeling, run_classifier`.
+alone, a Keras layer: see loading.py and model.py. The rest is imported by name,
+as in the original's own package: `from bert import modeling, run_classifier`.
 """
 
+import importlib
 import pathlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # Shows editors and type checkers what is found below.
-  from bert.loading import Answer as Answer
-  from bert.loading import Model as Model
   from bert.loading import load as load
   from bert.loading import load_encoder as load_encoder
+  from bert.model import Answer as Answer
+  from bert.model import Model as Model
   import heads as heads
   import modeling as modeling
   import optimization as optimization
@@ -34,7 +35,13 @@ if not (_HERE / "modeling.py").is_file():
 
 __version__ = "0.1"
 
-_FROM_LOADING = ("Answer", "Model", "load", "load_encoder")
+# The public names, and the modules that define them.
+_MODULES = {
+  "Answer": "bert.model",
+  "Model": "bert.model",
+  "load": "bert.loading",
+  "load_encoder": "bert.loading",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -43,8 +50,6 @@ def __getattr__(name: str) -> Any:
   Every program and every worker process imports this package, and few of them
   answer texts.
   """
-  if name not in _FROM_LOADING:
+  if name not in _MODULES:
     raise AttributeError(f"module 'bert' has no attribute {name!r}")
-  from bert import loading
-
-  return getattr(loading, name)
+  return getattr(importlib.import_module(_MODULES[name]), name)

@@ -35,6 +35,7 @@ def may_import(path, target):
   return here not in ("programs", "nouns") or target.stem in (
     "__init__",
     "loading",
+    "model",
   )
 
 

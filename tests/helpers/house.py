@@ -43,7 +43,7 @@ STEP_FILES = [
 def place_of(path: pathlib.Path) -> str:
   """Returns the place in ORDER, or "serving", of a path below the root."""
   if path.parts[0] == "bert":
-    # bert/loading.py answers from Python as predict.py does from the shell.
+    # bert/model.py answers from Python as predict.py does from the shell.
     return path.parts[1] if len(path.parts) > 2 else "programs"
   if path.parent.name:
     return path.parts[0]
