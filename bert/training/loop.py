@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import signal
+import threading
 import zlib
 
 import numpy as np
@@ -39,9 +40,10 @@ def train(
 ) -> tuple[int, int | None]:
   """Trains until `plan.num_train_steps`; resumes from a checkpoint if any.
 
-  SIGINT and SIGTERM end training early, after a checkpoint is saved. The same
-  command then resumes, and ends with the same bits as an uninterrupted run. The
-  caller ensures that no other process trains in the folder.
+  SIGINT and SIGTERM end training early, after a checkpoint is saved; in another
+  thread than the main one, they do not. The same command then resumes, and ends
+  with the same bits as an uninterrupted run. The caller ensures that no other
+  process trains in the folder.
 
   Args:
     strategy: in whose scope models and optimizers were made.
@@ -437,6 +439,13 @@ def _caught_signals() -> Iterator[list[int]]:
   """Collects the first SIGINT or SIGTERM; a second one acts at once."""
   # `_run_steps` looks at the list between two calls of the compiled loop.
   caught: list[int] = []
+
+  # Python lets only the main thread set handlers. A training in another thread
+  # leaves signals to the program that started the thread.
+  if threading.current_thread() is not threading.main_thread():
+    yield caught
+    return
+
   signals = (signal.SIGINT, signal.SIGTERM)
   previous = [signal.getsignal(number) for number in signals]
 

@@ -7,7 +7,8 @@ line before, or the results of an evaluation as {"step": 100, "eval/loss": ...}.
 """
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import contextvars
 import json
 import math
 import os
@@ -29,6 +30,12 @@ _CURVES = "curves.jsonl"
 _MOST_COLUMNS = 120  # A line is shorter.
 _SHORT_NAMES = {"examples_per_second": "examples/s"}
 MOST_POINTS = 2000  # Points of training; above, every second one is deleted.
+
+# A call from Python sets it (on_log=): a function that gets what TensorBoard
+# gets, as {"step": 100, "loss": 2.3, ...}.
+ON_LOG: contextvars.ContextVar[Callable[[dict[str, float]], object] | None] = (
+  contextvars.ContextVar("on_log", default=None)
+)
 
 
 def read_curves(
@@ -84,6 +91,7 @@ class Reporter:
       self._writer = tf.summary.create_file_writer(plan.output_dir)
     self._called = 0.0  # When the current call began.
     self._seconds_per_step = None
+    self._on_log_warning = ""  # The last one that was printed.
 
     # The first call compiles the loop, so the speed is of the later ones: the
     # step they began at, and their examples.
@@ -237,6 +245,22 @@ class Reporter:
       self._writer.flush()
     except tf.errors.OpError as error:  # A full disk; there may be room later.
       self._print(f"TensorBoard's curves are not written: {error.message}")
+    if self._is_chief and (on_log := ON_LOG.get()):
+      self._call(on_log, step, values)
+
+  def _call(self, on_log, step, values):
+    """Calls the user's function; prints an error of it, and continues."""
+    # What the function prints must not stand behind the live line.
+    progress.clear()
+    try:
+      on_log({"step": step, **{k: float(v) for k, v in values.items()}})
+    except Exception as error:
+      # A server that receives the curves may be away for a minute of a night.
+      # While it is away, all calls fail in the same way.
+      warning = f"warning: on_log raised {error!r}; training continues"
+      if warning != self._on_log_warning:
+        self._print(warning)
+      self._on_log_warning = warning
 
   def _print(self, line, done=None):
     if self._is_chief:

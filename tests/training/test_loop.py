@@ -60,6 +60,28 @@ def test_resumed_equals_uninterrupted_bit_for_bit(count, stops, tmp_path):
   assert all(point["loss"] > 0 for point in curves)
 
 
+def test_a_thread_trains_without_touching_signals(tmp_path):
+  whole, other = tmp_path / "main", tmp_path / "thread"
+  tiny_training.run(whole, 2)
+  handlers = []
+
+  def evaluate(step):
+    handlers.append(signal.getsignal(signal.SIGINT))
+    return {}
+
+  options = {"evaluate": evaluate, "eval_every_steps": 1}
+  ends = []
+  thread = threading.Thread(
+    target=lambda: ends.append(tiny_training.run(other, 2, **options))
+  )
+  thread.start()
+  thread.join()
+  assert ends == [(2, None)]
+  assert handlers == [signal.getsignal(signal.SIGINT)] * 2
+  name = "model.ckpt-2.data-00000-of-00001"
+  assert (other / name).read_bytes() == (whole / name).read_bytes()
+
+
 def test_a_signal_in_the_last_evaluation_ends_the_program(tmp_path):
   def kill(step):
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,10 @@
 """The curves of a run: bounded, and continued where training resumes."""
 
+import contextlib
+import contextvars
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -110,3 +113,64 @@ def test_points_after_the_step_of_resuming_are_replaced(tmp_path):
     *((1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 5.0))
   ]
   assert evaluation == {"step": 5, "eval/accuracy": 0.5}
+
+
+def call_on_log(folder, function, strategy=None):
+  """Reports two steps and an evaluation while a function listens."""
+  reporter = make_reporter(folder, strategy=strategy)
+  # A context of its own: no other test has the function.
+  context = contextvars.copy_context()
+  context.run(reporting.ON_LOG.set, function)
+  for step in (1, 2):
+    reporter.choose_count(1)
+    context.run(reporter.add, step, 1, {"loss": float(step)}, 8)
+  context.run(reporter.add_evaluation, 2, {"eval_accuracy": np.float64(0.5)})
+
+
+def test_a_function_gets_what_tensorboard_gets_as_plain_numbers(
+  tmp_path, monkeypatch
+):
+  written = []
+  monkeypatch.setattr(
+    "tensorflow.summary.scalar", lambda name, value: written.append(name)
+  )
+  got = []
+  call_on_log(tmp_path, got.append)
+  assert got.pop(1).pop("examples_per_second") > 0
+  assert got == [{"step": 1, "loss": 1.0}, {"step": 2, "eval/accuracy": 0.5}]
+  assert {type(v) for values in got for v in values.values()} == {int, float}
+  assert written == ["loss", "loss", "examples_per_second", "eval/accuracy"]
+
+
+def test_the_error_of_a_function_is_printed_once_and_ends_nothing(
+  tmp_path, capsys
+):
+  def fail(values):
+    raise KeyError("no such run")
+
+  call_on_log(tmp_path, fail)
+  warning = "warning: on_log raised KeyError('no such run'); training continues"
+  assert capsys.readouterr().err.splitlines() == [
+    warning,
+    "evaluation at step 2:  accuracy 0.5",
+  ]
+  assert reporting.read_curves(str(tmp_path))[-1]["eval/accuracy"] == 0.5
+
+  # Another error is news; Ctrl-C in the function is not its error.
+  errors = [ValueError("full"), ValueError("full"), KeyboardInterrupt()]
+
+  def fail_otherwise(values):
+    raise errors.pop(0)
+
+  with contextlib.suppress(KeyboardInterrupt):
+    call_on_log(tmp_path, fail_otherwise)
+  assert errors == []
+  assert capsys.readouterr().err.count("full") == 1
+
+
+def test_only_the_chief_calls_the_function(tmp_path):
+  other = types.SimpleNamespace(should_checkpoint=False)
+  got = []
+  strategy = types.SimpleNamespace(extended=other)
+  call_on_log(tmp_path, got.append, strategy)
+  assert got == []
