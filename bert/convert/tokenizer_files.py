@@ -138,43 +138,55 @@ def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
 
 
 def _read_steps(path: str, whole: dict[str, Any]) -> dict[str, Any]:
-  """Returns how Hugging Face's tokenizer.json changes text, by its own names.
+  """Returns the settings in Hugging Face's tokenizer.json, by its own names.
 
-  A ValueError if it takes steps that BERT's tokenizer does not. Before them may
-  be Lowercase, which sentence-transformers adds at do_lower_case.
+  A ValueError if it splits text into words by other steps than BERT does.
   """
   stated: dict[str, Any] = {}
   for name, expected in _STEPS.items():
-    if name not in whole:
-      continue
+    if name in whole:
+      stated |= _read_step(path, name, whole[name], expected)
 
-    # One step, or a sequence of Lowercase and that step.
-    try:
-      step = whole[name]
-      steps = step["normalizers"] if step["type"] == "Sequence" else [step]
-      lowers = steps[0]["type"] == "Lowercase"
-      [last] = steps[1:] if lowers else steps
-      if last["type"] != expected:
-        raise ValueError
-    except (KeyError, TypeError, ValueError, IndexError):
-      raise ValueError(
-        f"{path}: {name} is {whole[name]!r:.80}; expected {expected}, the step "
-        "of BERT's tokenizer"
-      ) from None
-
-    stated |= last
-    if lowers and not last.get("lowercase"):  # It leaves the accents.
-      stated |= {
-        "lowercase": True,
-        "strip_accents": bool(last.get("strip_accents")),
-      }
-
+  # The rest is compared with `_USUAL`: which tokens stand around a text, and
+  # from which length on a word is unknown.
   if "post_processor" in whole:
     stated["post_processor"] = _read_template(whole["post_processor"])
   if isinstance(model := whole.get("model"), dict):
     name = "max_input_chars_per_word"
     stated[name] = model.get(name)
   return stated
+
+
+def _read_step(path: str, name: str, part: Any, expected: str) -> dict:
+  """Returns the settings of a part of tokenizer.json, which must be one step.
+
+  Before the step may be Lowercase: sentence-transformers adds it to a model
+  with do_lower_case.
+
+  Args:
+    path: of the file, for messages.
+    name: of the part, a key of `_STEPS`.
+    part: its content in the file, which may be anything.
+    expected: the type of BERT's step.
+  """
+  try:
+    steps = part["normalizers"] if part["type"] == "Sequence" else [part]
+    lowers = steps[0]["type"] == "Lowercase"
+    [step] = steps[1:] if lowers else steps
+    if step["type"] != expected:
+      raise ValueError
+  except (KeyError, TypeError, ValueError, IndexError):
+    raise ValueError(
+      f"{path}: {name} is {part!r:.80}; expected {expected}, the step of "
+      "BERT's tokenizer"
+    ) from None
+
+  # BERT's step strips accents where it lower-cases itself. If Lowercase has
+  # done that, accents stay unless the step says that it strips them.
+  if lowers and not step.get("lowercase"):
+    strips_accents = bool(step.get("strip_accents"))
+    return {**step, "lowercase": True, "strip_accents": strips_accents}
+  return step
 
 
 def _read_template(step: Any) -> list[str] | str:

@@ -19,7 +19,7 @@ from bert.training import model_selection, same_run
 from bert.weights import checkpoints
 
 _THRESHOLD = "null_score_diff_threshold"
-_ROUNDING = 1e-5  # Scores differ by less.
+_ROUNDING = 1e-5  # The scores of a model and its export differ by less.
 # Settings of models that were only pre-trained.
 _DEFAULTS = {"layer": -1, "pooling": "mean", "normalize": False, "top_k": 5}
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
@@ -68,42 +68,51 @@ SETTINGS = {name for kind in answers.MAKERS for name in setting_names(kind)}
 
 
 def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
-  """Loads a training's best or newest weights; a ValueError without any."""
+  """Loads a fine-tuned model from the output folder of its training.
+
+  Args:
+    folder: the --output_dir. Its best weights are taken, or the newest ones if
+      the training kept no best ones.
+    vocab_file: the vocabulary of the training.
+
+  Raises:
+    ValueError: the folder is not that of a training, a file in it is missing or
+      damaged, or the vocabulary is another one.
+  """
   # Small files are checked first: the weights take longer to read.
   settings, head = _read_training(folder)
   if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
     raise ValueError(f"{vocab_file}: {folder} was trained with another one")
-
-  problem_name = settings["problem"]
-  maker = answers.find_maker(problem_name)
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   answer_settings = _read_answer_settings(folder, settings, config)
 
+  # The head has an output for each label. A task without labels, such as
+  # questions, has a fixed number of outputs.
+  kind = settings["problem"]
+  maker = answers.find_maker(kind)
   labels = ()
   if maker.has_labels:
     labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
   model = head.from_training(config, len(labels), settings)
   weights = _restore(folder, model)
 
-  # An evaluation may have tuned thresholds. They count only if they were tuned
-  # for these weights, which `identify` says.
-  identify = functools.partial(same_run.identify_weights, model)
-  read = functools.partial(label_files.read_thresholds, [folder])
-  thresholds = []
+  # If a text may have several labels, each label has a threshold.
+  thresholds = ()
   if maker.has_thresholds:
-    tuned = read(label_files.LABEL_THRESHOLDS, labels, identify)
-    untuned = [classification_problems.UNTUNED] * len(labels)
-    thresholds = tuned.values if tuned else untuned
+    tuned = _read_tuned(folder, model, label_files.LABEL_THRESHOLDS, labels)
+    thresholds = tuned or [classification_problems.UNTUNED] * len(labels)
+
+  # The odds that a question has no answer have a threshold, too. A tuned one
+  # equals the odds of some question of the evaluation, which is answered: an
+  # export rounds differently and could put that question on the other side.
   if _THRESHOLD in answer_settings:
-    tuned = read(label_files.ANSWER_THRESHOLD, [_THRESHOLD], identify)
+    names = [_THRESHOLD]
+    tuned = _read_tuned(folder, model, label_files.ANSWER_THRESHOLD, names)
     if tuned:
-      # The tuned threshold equals the odds of one question of the evaluation.
-      # An export, which rounds differently, could put that question on the
-      # other side.
-      answer_settings[_THRESHOLD] = tuned.values[0] + _ROUNDING
+      answer_settings[_THRESHOLD] = tuned[0] + _ROUNDING
 
   return TrainedModel(
-    kind=problem_name,
+    kind=kind,
     config=config,
     model=model,
     do_lower_case=settings["do_lower_case"],
@@ -114,6 +123,16 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     training_settings=settings | {"columns": answer_settings["columns"]},
     weights=weights,
   )
+
+
+def _read_tuned(folder, model, file_name, names) -> list[float] | None:
+  """Returns the thresholds that an evaluation tuned for a model's weights.
+
+  None if there are none, or if they were tuned for other weights.
+  """
+  identify = functools.partial(same_run.identify_weights, model)
+  tuned = label_files.read_thresholds([folder], file_name, names, identify)
+  return tuned.values if tuned else None
 
 
 def _read_training(folder) -> tuple[dict[str, Any], type[heads.HeadModel]]:

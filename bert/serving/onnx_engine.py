@@ -30,46 +30,30 @@ class Engine:
   name = "onnxruntime"
 
   def __init__(self, folder: str, card: export_card.Card, threads: int = 0):
-    # Before the runtime, which believes its graphs.
-    model_file, data_file = export_card.ONNX_FILE, export_card.ONNX_DATA_FILE
-    export_card.check_file(folder, model_file, card)
-    path = os.path.join(folder, model_file)
+    """Opens an export.
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # Errors only.
+    Args:
+      folder: of the export, local or remote.
+      card: describes its files.
+      threads: how many compute a call; 0 for one for each core.
+    """
+    self._session = _open_session(folder, card, threads)
 
-    # The weights are hashed while the runtime reads them.
-    with futures.ThreadPoolExecutor(1) as thread:
-      hashing = thread.submit(export_card.check_file, folder, data_file, card)
-      try:
-        self._session = onnxruntime.InferenceSession(
-          remote.local_copy(path, os.path.join(folder, data_file)),
-          options,
-          providers=["CPUExecutionProvider"],
-        )
-      except _FAULTS as error:
-        hashing.result()  # Says more if the file is damaged.
-        raise ValueError(
-          f"{path}: onnxruntime {onnxruntime.__version__} cannot run it; "
-          f"install the latest or export again: {' '.join(str(error).split())}"
-        ) from None
-      hashing.result()
-
-    # Each score gets the name of a label: their numbers must be equal.
-    outputs = {o.name: o.shape for o in self._session.get_outputs()}
-    count = len(card.labels)
-    shape = outputs.get("logits", [])
-    if count and shape[-1:] != [count]:
+    # Scores get the names of labels by their numbers, so there must be as many
+    # of both. A model that has labels calls its scores `logits`.
+    shapes = {o.name: o.shape for o in self._session.get_outputs()}
+    num_labels = len(card.labels)
+    shape = shapes.get("logits", [])
+    if num_labels and shape[-1:] != [num_labels]:
       raise ValueError(
-        f"{folder}: {export_card.FILE} has {count} labels, the model scores "
-        f"{shape[-1]}: export the model again"
+        f"{folder}: {export_card.FILE} has {num_labels} labels, the model "
+        f"scores {shape[-1]}: export the model again"
       )
 
-    # A call computes the answers or the attention, and never both.
-    self._maps = [n for n in outputs if n.startswith(export_card.ATTENTION)]
-    self._names = [n for n in outputs if n not in self._maps]
-    # Else all outputs are computed, attention too.
+    # A call computes the answers or the attention, and never both. Without this
+    # option, the runtime computes all outputs, whichever it is asked for.
+    self._maps = [n for n in shapes if n.startswith(export_card.ATTENTION)]
+    self._names = [n for n in shapes if n not in self._maps]
     self._options = onnxruntime.RunOptions()
     self._options.only_execute_path_to_fetches = True
 
@@ -81,3 +65,36 @@ class Engine:
 
   def _call(self, names, inputs) -> Any:
     return self._session.run(names, inputs, self._options)
+
+
+def _open_session(folder, card, threads) -> onnxruntime.InferenceSession:
+  """Reads the graph and its weights, if both are the files of the card."""
+  # The runtime trusts the graph that it reads, so a damaged one must be found
+  # before.
+  export_card.check_file(folder, export_card.ONNX_FILE, card)
+  path = os.path.join(folder, export_card.ONNX_FILE)
+
+  options = onnxruntime.SessionOptions()
+  options.intra_op_num_threads = threads
+  options.log_severity_level = 3  # Errors only.
+
+  # The weights are only numbers. As they are large, they are hashed by a second
+  # thread while the runtime reads them.
+  weights_file = export_card.ONNX_DATA_FILE
+  with futures.ThreadPoolExecutor(1) as thread:
+    hashing = thread.submit(export_card.check_file, folder, weights_file, card)
+    try:
+      session = onnxruntime.InferenceSession(
+        remote.local_copy(path, os.path.join(folder, weights_file)),
+        options,
+        providers=["CPUExecutionProvider"],
+      )
+    except _FAULTS as error:
+      # If the weights are damaged, the error of their hash says more.
+      hashing.result()
+      raise ValueError(
+        f"{path}: onnxruntime {onnxruntime.__version__} cannot run it; "
+        f"install the latest or export again: {' '.join(str(error).split())}"
+      ) from None
+    hashing.result()
+  return session

@@ -31,36 +31,12 @@ def read_examples(path: str) -> Iterator[Example]:
   JSON Lines is {"context": ..., "choices": [...]}, and perhaps "question",
   "label" and "id". A ValueError names path and line of a row that is wrong.
   """
-  # A list of choices in JSON; in tables a column each, by the header.
   is_json = tables.find_format(path) == "jsonl"
-  if is_json:
-    names = ("context", "question", "label", "id")
-    columns = [*names, "choices"]
-    optional = names
-  else:
-    header = next(tables.read_rows(path), None)
-    names = [cell.strip() for cell in header.cells] if header else []
-    columns = ["sent1", "sent2", "label", "id", *find_endings(names)]
-    optional = ("sent2", "label", "id")
+  rows = _read_json_rows(path) if is_json else _read_table_rows(path)
 
-  # The cells of a row come in the order of `columns`, None for a missing one.
-  rows = tables.read_columns(path, columns, optional=optional, header=True)
   index = -1
   for index, (location, cells) in enumerate(rows):
-    context, question, label, example_id, *choices = cells
-
-    # JSON has its list of choices in one cell.
-    if is_json:
-      [choices] = choices
-      if not isinstance(choices, list):
-        raise ValueError(
-          f"{location}: 'choices' must be a list of strings, found"
-          f" {tables.describe(choices)}"
-        )
-    else:
-      # A question with fewer choices than the header has empty cells.
-      while choices and not choices[-1].strip():
-        choices.pop()
+    context, question, label, example_id, choices = cells
 
     # Without an id, the number of the question names it in predictions.
     if example_id is None:
@@ -79,6 +55,40 @@ def read_examples(path: str) -> Iterator[Example]:
   # No row came: the number is still that before the first.
   if index < 0:
     raise ValueError(f"{path}: holds no example")
+
+
+def _read_json_rows(path: str) -> Iterator[tables.Row]:
+  """Yields rows of [context, question, label, id, choices], of any types.
+
+  Only the choices are sure to be a list. A key that a row may lack gives None.
+  """
+  optional = ("context", "question", "label", "id")
+  columns = [*optional, "choices"]
+  for row in tables.read_columns(path, columns, optional=optional):
+    choices = row.cells[-1]
+    if not isinstance(choices, list):
+      raise ValueError(
+        f"{row.location}: 'choices' must be a list of strings, found"
+        f" {tables.describe(choices)}"
+      )
+    yield row
+
+
+def _read_table_rows(path: str) -> Iterator[tables.Row]:
+  """Yields the rows of CSV or TSV as `_read_json_rows` does; cells are text."""
+  # The header says how many columns of choices there are.
+  header = next(tables.read_rows(path), None)
+  names = [cell.strip() for cell in header.cells] if header else []
+  columns = ["sent1", "sent2", "label", "id", *find_endings(names)]
+  optional = ("sent2", "label", "id")
+
+  for location, cells in tables.read_columns(path, columns, optional=optional):
+    context, question, label, example_id, *choices = cells
+
+    # A question with fewer choices than the header has empty cells at its end.
+    while choices and not choices[-1].strip():
+      choices.pop()
+    yield tables.Row(location, [context, question, label, example_id, choices])
 
 
 def find_endings(names: Iterable[str]) -> list[str]:
