@@ -141,7 +141,7 @@ def create_model(
   if data.train:
     problem = classification_problems.PROBLEMS[data.feature_settings.problem]
     rows = data.train.features
-    bias = problem.first_bias(rows.counts["label_sums"], len(rows))
+    bias = problem.first_bias(rows.facts["label_sums"], len(rows))
     if bias:
       model.output_bias.assign(bias)
   return model
@@ -188,7 +188,7 @@ def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
   if settings.evaluates_in_training:
     classification_data.check_metric(data.dev[0], data.metric)
 
-  label_sums = data.train.features.counts["label_sums"]
+  label_sums = data.train.features.facts["label_sums"]
   class_weights = classification.weigh_classes(
     settings.class_weights, label_sums
   )

@@ -120,8 +120,8 @@ def main() -> None:
   # The page of the whole run links to the reports of the tasks. Only the chief,
   # the worker that saves checkpoints, writes it.
   if settings.report and strategy.extended.should_checkpoint:
-    scores = {name: run.score for name, run in runs.items()}
-    multitask_training.write_report(settings, start, scores)
+    score_texts = {name: run.score_text for name, run in runs.items()}
+    multitask_training.write_report(settings, start, score_texts)
 
 
 if __name__ == "__main__":

@@ -293,8 +293,8 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   if scores:
     run.set_summary_score(scores.totals)
     run.report_on(dataset, lambda _: squad_results.describe(scores))
-  elif dataset.features.counts["labelled"]:
-    fault = squad_data.describe_unanswered(dataset.features.counts)
+  elif dataset.features.facts["labelled"]:
+    fault = squad_data.describe_unanswered(dataset.features.facts)
     print(f"not scored: {fault}")
 
 

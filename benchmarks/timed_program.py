@@ -163,7 +163,7 @@ class PeerRun(TimedRun):
         if history.best == step:
           best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
-    self.step, self.score = history.best, history.summary()
+    self.step, self.score_text = history.best, history.summary()
 
   def batches(self, plan):
     """Yields the batches that ours trains on, in their order."""

@@ -212,7 +212,7 @@ class Run(training_run.TrainingRun):
   create_model: Callable[..., keras.Model] = dataclasses.field(init=False)
   forward: training_plan.Forward = training_plan.DEFAULT_FORWARD
   # The score that the summary shows, such as "eval_f1 0.9".
-  score: str = ""
+  score_text: str = ""
 
   @property
   def threshold_folders(self) -> list[str]:
@@ -322,7 +322,7 @@ class Run(training_run.TrainingRun):
 
     # The loop can train several tasks in turns, which their names tell apart
     # (run_multitask.py). A single one has no name.
-    self.step, self.score = training_run.train(
+    self.step, self.score_text = training_run.train(
       self.settings,
       self.strategy,
       {"": task._replace(make_passes=make_passes)},
@@ -403,7 +403,7 @@ class Run(training_run.TrainingRun):
     """Keeps scores for the summary and the report, unless they have some."""
     metric = self.data.metric
     # After a training with evaluations it is the best score, in words.
-    self.score = self.score or f"eval_{metric} {scores[metric]:.4g}"
+    self.score_text = self.score_text or f"eval_{metric} {scores[metric]:.4g}"
     self.first_scores = self.first_scores or {metric: scores[metric], **scores}
 
   def report_on(
@@ -488,9 +488,9 @@ def open_run(
     # An error in the program's work is raised by `yield`: no summary then.
     workers.wait_for_all(strategy)
     if run.is_chief:
-      run.write_report(start, data.problem.replace("_", " "), run.score)
+      run.write_report(start, data.problem.replace("_", " "), run.score_text)
       run_report.summarize(
-        folder, start, files_before, run.score, data.has_export
+        folder, start, files_before, run.score_text, data.has_export
       )
 
 

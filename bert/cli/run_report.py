@@ -64,7 +64,7 @@ def summarize(
   folder: str,
   start: float,
   before: Mapping[str, File],
-  score: str,
+  score_text: str,
   can_export: bool = True,
 ) -> None:
   """Prints a run's time, score and new files, and the command to export it.
@@ -73,10 +73,10 @@ def summarize(
     folder: the --output_dir.
     start: when the program began, by `time.monotonic`.
     before: the files that were in the folder then, from `list_files`.
-    score: the best score in words, or "".
+    score_text: the best score in words, or "".
     can_export: whether export_saved_model.py knows the task.
   """
-  lines = [score] if score else []
+  lines = [score_text] if score_text else []
 
   # A file is new, too, if it was there before and has been replaced.
   now = list_files(folder)
@@ -128,7 +128,7 @@ def write(
   start: float,
   purpose: str,
   sections: Mapping[str, str],
-  score: str = "",
+  score_text: str = "",
   scores: Mapping[str, float] = types.MappingProxyType({}),
   guesses: Guesses = types.MappingProxyType({}),
 ) -> None:
@@ -139,7 +139,7 @@ def write(
     start: when the program began, by `time.monotonic`.
     purpose: what the model is for, such as "pre-training".
     sections: HTML by title, in their order.
-    score: the best score in words, or "".
+    score_text: the best score in words, or "".
     scores: to show in large type, the most important one first.
     guesses: to draw as dotted lines among the curves.
   """
@@ -157,8 +157,8 @@ def write(
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
   facts = f"{os.path.basename(sys.argv[0])}, {purpose}; {time}; took "
   facts += program.format_time(start)
-  if score:
-    facts += f"; {score}"
+  if score_text:
+    facts += f"; {score_text}"
 
   # A few scores in large type. A loss does not say how good a model is.
   names = [n for n in scores if score_kinds.find(n).says_how_good]

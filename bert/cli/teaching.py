@@ -93,7 +93,7 @@ def teach(run: Any, loss: training_plan.Loss) -> training_plan.Loss:
 
   # From now on each row of the training set is read with its logits.
   train.features.add_features(logits)
-  feature = tf.io.FixedLenFeature(logits.counts["shape"], tf.float32)
+  feature = tf.io.FixedLenFeature(logits.facts["shape"], tf.float32)
   other_features = {
     **train.layout.other_features,
     distillation.FEATURE: feature,

@@ -115,20 +115,22 @@ class TrainingRun:
       with run_report.report_errors_as_notes():
         self.report_sections[title] = describe(*values)
 
-  def write_report(self, start: float, purpose: str, score: str = "") -> None:
+  def write_report(
+    self, start: float, purpose: str, score_text: str = ""
+  ) -> None:
     """Writes report.html; see `run_report.write`.
 
     Args:
       start: when the program began, by `time.monotonic`.
       purpose: what the model is for, such as "pre-training".
-      score: the best score in words, or "".
+      score_text: the best score in words, or "".
     """
     run_report.write(
       self.settings,
       start,
       purpose,
       self.report_sections,
-      score,
+      score_text,
       self.first_scores,
       self.guesses,
     )
@@ -167,7 +169,7 @@ def train(
   plan: training_plan.TrainingPlan,
   evaluate: Callable[[int], Mapping[str, float]],
   metric: str,
-  draws: np.ndarray | None = None,
+  task_of_step: np.ndarray | None = None,
 ) -> tuple[int, str]:
   """Trains or resumes by `loop.train`; restores the best weights if any.
 
@@ -183,7 +185,8 @@ def train(
     plan: of all tasks together.
     evaluate: takes the step; returns the scores, each with "eval_" before it.
     metric: the score that decides which weights are best, without "eval_".
-    draws: of several tasks: the number of the one to train, by step; or None.
+    task_of_step: of several tasks, the number of the one that makes each
+      update, int [steps]; None for a single task.
 
   Returns:
     The step of the weights, and the best score in words: "" if no evaluation
@@ -199,7 +202,9 @@ def train(
       settings.early_stopping_patience,
       writes=is_chief,
     )
-  step, signal = loop.train(strategy, tasks, plan, evaluate, history, draws)
+  step, signal = loop.train(
+    strategy, tasks, plan, evaluate, history, task_of_step
+  )
   if signal:
     sys.exit(128 + signal)
 

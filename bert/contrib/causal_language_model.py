@@ -85,22 +85,22 @@ def _read_texts(path: str) -> Iterator[Text]:
 def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of lines, or of their parts, or finds them."""
   # `_make_rows` is a generator: the count is complete when it has been read.
-  counts = {"lines": 0}
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
+  facts = {"lines": 0}
+  rows = _make_rows(data, facts)
+  features = data.open_or_make(folder, rows, facts)
   data.layout = feature_sets.Layout((data.settings.max_seq_length,))
   features.print_summary(
-    f"{data.kind}: {len(features):,} inputs of {features.counts['lines']:,} "
+    f"{data.kind}: {len(features):,} inputs of {features.facts['lines']:,} "
     f"lines, {np.mean(features.lengths):.1f} tokens on average"
   )
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
   tokenizer = data.make_tokenizer()
   length = data.settings.max_seq_length
   cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
   for index, line in enumerate(data.select(data.read())):
-    counts["lines"] += 1
+    facts["lines"] += 1
     ids = tokenizer.encode(line.text)
 
     # A long line becomes several rows. Nothing is cut off: every token counts

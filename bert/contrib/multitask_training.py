@@ -122,21 +122,21 @@ def train(
   flags = settings.flags_by_name()
   same_run.resume_training(settings.output_dir, training, is_chief, flags)
 
-  step, score = training_run.train(
+  step, score_text = training_run.train(
     settings,
     strategy,
     _make_tasks(tasks, runs, plan, epoch, schedule),
     plan,
     lambda step: fine_tuning.name_for_evaluation(evaluate(tasks, runs)),
     metric,
-    schedule.draws,
+    schedule.task_of_step,
   )
 
   # Each task's folder becomes one that its own program could have written:
   # prediction and export read it.
   for run in runs.values():
     run.step = step
-    run.score = score
+    run.score_text = score_text
     if run.is_chief:
       variables = checkpoints.model_variables(run.model)
       checkpoints.save(run.folder, step, variables, keep=1)
@@ -156,7 +156,7 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
         plan,
         train_batch_size=size,
         max_seq_length=run.settings.max_seq_length,
-        phase=task_sampling.TaskSteps(schedule.draws == i, size),
+        phase=task_sampling.TaskSteps(schedule.task_of_step == i, size),
       ),
       steps_per_epoch,
       task.source(run) if task.source else None,
@@ -167,11 +167,13 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
       own.optimizer.share_moments(other.optimizer)
     made[name] = own._replace(weights=schedule.weights[:, i])
 
-  _count_updates([task.optimizer for task in made.values()], schedule.draws)
+  _count_updates(
+    [task.optimizer for task in made.values()], schedule.task_of_step
+  )
   return made
 
 
-def _count_updates(optimizers, draws) -> None:
+def _count_updates(optimizers, task_of_step) -> None:
   """Tells optimizers which steps updated a variable: its tasks' alone.
 
   A function of the plan, so a run that resumes has the same counts. There is
@@ -185,7 +187,7 @@ def _count_updates(optimizers, draws) -> None:
   # The sum includes the step itself, which is not before it.
   counts = {}
   for tasks in set(owners.values()):
-    is_updated = np.isin(draws, tasks)
+    is_updated = np.isin(task_of_step, tasks)
     if not is_updated.all():
       counts[tasks] = np.cumsum(is_updated) - is_updated
 
@@ -196,22 +198,24 @@ def _count_updates(optimizers, draws) -> None:
 
 
 def write_report(
-  settings: shared_flags.ModelSettings, start: float, scores: Mapping[str, str]
+  settings: shared_flags.ModelSettings,
+  start: float,
+  score_texts: Mapping[str, str],
 ) -> None:
   """Writes the report of several tasks.
 
   Args:
     settings: of the run; the report goes to its output folder.
     start: when the program began, from `time.monotonic`.
-    scores: a sentence with the best score, by the tasks' names.
+    score_texts: a sentence with the best score, by the tasks' names.
   """
   # With evaluations in training there is one best score, of all tasks. It
   # stands at the top then, not in every row.
-  distinct = set(scores.values())
+  distinct = set(score_texts.values())
   best = distinct.pop() if len(distinct) == 1 else ""
   rows = [
-    (plots.Link(name, f"tasks/{name}/report.html"), score.removeprefix(best))
-    for name, score in scores.items()
+    (plots.Link(name, f"tasks/{name}/report.html"), text.removeprefix(best))
+    for name, text in score_texts.items()
   ]
   listed = plots.table(("report", "score"), rows)
   run_report.write(settings, start, "several tasks", {"Tasks": listed}, best)

@@ -65,7 +65,7 @@ class TaskSchedule(NamedTuple):
 
   shares: np.ndarray  # Float64 [N], at the first step.
   weights: np.ndarray  # Float32 [steps, N].
-  draws: np.ndarray  # Int [steps].
+  task_of_step: np.ndarray  # The number of the task, int [steps].
 
 
 def sample_tasks(
@@ -106,8 +106,8 @@ def sample_tasks(
 
   is_annealed = settings.schedule == "annealed"
   drawn = anneal(shares, num_steps) if is_annealed else shares
-  draws = draw_tasks(drawn, by_step, settings.seed)
-  return TaskSchedule(shares, by_step, draws)
+  task_of_step = draw_tasks(drawn, by_step, settings.seed)
+  return TaskSchedule(shares, by_step, task_of_step)
 
 
 def draw_tasks(

@@ -40,7 +40,7 @@ class FeatureFile:
     # int32 [N], the index of the example that each row is of; see `Row`.
     self.example_of_row: np.ndarray = index["examples"]
     # Numbers and texts that were counted while the file was made.
-    self.counts: dict[str, Any] = json.loads(str(index["facts"]))
+    self.facts: dict[str, Any] = json.loads(str(index["facts"]))
     # A file with more features of these rows, and int64 [N], the place in it of
     # the features that belong to each row.
     self._added: tuple[FeatureFile, np.ndarray] | None = None
@@ -180,7 +180,7 @@ def open_or_make(
   path: str,
   key: str,
   rows: Iterable[Row],
-  counts: dict[str, Any],
+  facts: dict[str, Any],
   shows_progress: bool = True,
 ) -> FeatureFile:
   """Opens a local feature file; makes it unless there is one of this key.
@@ -189,9 +189,9 @@ def open_or_make(
     path: of the file; its index is beside it.
     key: the digest of everything that the rows depend on.
     rows: are read only to make the file.
-    counts: numbers and texts by name, which reading the rows fills, and which
+    facts: numbers and texts by name, which reading the rows fills, and which
       the index keeps. If the file exists they stay as they are: read
-      `FeatureFile.counts` instead.
+      `FeatureFile.facts` instead.
     shows_progress: on the terminal, while the file is made.
   """
   # A damaged file, or one of another version, is made anew without a question:
@@ -209,7 +209,7 @@ def open_or_make(
     if not len(index["lengths"]):
       raise ValueError(f"{path}: no example to make features of")
 
-    index.update(key=key, facts=json.dumps(counts))
+    index.update(key=key, facts=json.dumps(facts))
     with open(index_file, "wb") as output:
       np.savez(output, **index)
     files.remove(_index_path(path))

@@ -75,7 +75,7 @@ class FeatureSet:
   paths: tuple[str, ...]  # The files of the data.
   source: dict[str, Any]  # Which data of the files, as JSON values.
   # Yields all examples; each has a `location`. The function of a classifier's
-  # set also takes `counts`, see `classification.read_examples`.
+  # set also takes `facts`, see `classification.read_examples`.
   read: Callable[..., Iterator[Any]]
   limit: int | None = None  # The most examples to train on; None for all.
   # The numbers of the examples to use, from 0; None for all. The key does not
@@ -151,14 +151,15 @@ class FeatureSet:
     return next(itertools.islice(self.examples(), index, None)).location
 
   def open_or_make(
-    self, folder: str, rows: Iterable[feature_files.Row], counts: dict[str, Any]
+    self, folder: str, rows: Iterable[feature_files.Row], facts: dict[str, Any]
   ) -> feature_files.FeatureFile:
     """Opens the set's feature file; makes it unless one has the set's key.
 
     Args:
       folder: a local one.
       rows: read only if the file must be made.
-      counts: which reading the rows fills, and the file then holds.
+      facts: numbers and texts about the rows, by name: reading these fills it,
+        and the index of the file then holds it.
     """
 
     # Rows and key must be of the same files. These are hashed again after the
@@ -170,7 +171,7 @@ class FeatureSet:
     # The original's names, such as train.tf_record.
     path = os.path.join(folder, f"{self.kind}{self.suffix}.tf_record")
     self.features = feature_files.open_or_make(
-      path, self.key, rows_of_same_files(), counts, self.shows_progress
+      path, self.key, rows_of_same_files(), facts, self.shows_progress
     )
     if self.features.is_new:
       self._report_lost_letters()
@@ -235,7 +236,7 @@ class FeatureSet:
     Only for tasks that count them as `labelled`: classification and multiple
     choice; SQuAD has its own answer. Tags and vectors need no such question.
     """
-    return self.features.counts["labelled"] > 0
+    return self.features.facts["labelled"] > 0
 
   @property
   def rows_per_epoch(self) -> int:

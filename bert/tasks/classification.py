@@ -115,19 +115,19 @@ class ClassificationFeature(NamedTuple):
 
 
 def read_examples(
-  *files: Table, counts: dict[str, int] | None = None
+  *files: Table, facts: dict[str, int] | None = None
 ) -> Iterator[Example]:
   """Yields the examples of files, no more than a row being in memory.
 
-  Rows without a label that are left out are added to `counts`, by the name
+  Rows without a label that are left out are added to `facts`, by the name
   "left_out". A ValueError names the line of a row that is wrong, the first
   lines that lack their label, or a file that holds no example.
   """
   for table in files:
-    yield from _read_table(table, counts)
+    yield from _read_table(table, facts)
 
 
-def _read_table(table: Table, counts) -> Iterator[Example]:
+def _read_table(table: Table, facts) -> Iterator[Example]:
   """Yields the examples of a file; a ValueError if labels are missing."""
   renamed: dict[Any, str] = dict(table.renamed_labels)
   kept = 0
@@ -144,8 +144,8 @@ def _read_table(table: Table, counts) -> Iterator[Example]:
       unlabelled += 1
       if len(places) < messages.PLACES_SHOWN:
         places.append(location)
-      if counts is not None:
-        counts["left_out"] += 1
+      if facts is not None:
+        facts["left_out"] += 1
       continue
     kept += 1
     if unlabelled and not table.skips_unlabelled:
@@ -298,24 +298,28 @@ def _naming_line(example: Example) -> Iterator[None]:
     raise ValueError(f"{example.location}: {error}") from None
 
 
-def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
+def weigh_classes(
+  given: Sequence[str], label_sums: Sequence[int]
+) -> list[float]:
   """Returns the weight of each label in the loss.
 
   Args:
     given: the values of --class_weights: numbers as text, one a label and not
       all 0; or ["balanced"]; or nothing, for ones.
-    counts: how often each label is in the training data; of a regression one
-      number, the sum of the labels.
+    label_sums: how often each label is in the training data; of a regression
+      one number, the sum of the labels.
 
   Raises:
     ValueError: `given` is anything else.
   """
+  num_labels = len(label_sums)
   if list(given) == ["balanced"]:
     # Every label then weighs as much as any other, and an example of one label
     # 1 on average.
-    return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
+    total = sum(label_sums)
+    return [total / (num_labels * max(1, count)) for count in label_sums]
   if not given:
-    return [1.0] * len(counts)
+    return [1.0] * num_labels
 
   try:
     weights = [float(weight) for weight in given]
@@ -325,10 +329,10 @@ def weigh_classes(given: Sequence[str], counts: Sequence[int]) -> list[float]:
   # NaN is not at least 0, and infinity is above the largest.
   largest = classification_problems.LARGEST_FLOAT
   are_numbers = all(0 <= weight <= largest for weight in weights)
-  if len(weights) != len(counts) or not are_numbers or not any(weights):
+  if len(weights) != num_labels or not are_numbers or not any(weights):
     raise ValueError(
       f"--class_weights={','.join(given)}: expected 'balanced' or "
-      f"{len(counts)} numbers from 0, one for each label, not all of them 0"
+      f"{num_labels} numbers from 0, one for each label, not all of them 0"
     )
   return weights
 

@@ -142,7 +142,7 @@ def _print_summary(data: ClassificationSet) -> None:
   """Prints how many examples, windows and tokens a set has."""
   settings = data.settings
   features = data.features
-  facts = features.counts
+  facts = features.facts
 
   # Without --doc_stride a text is one window, so the number says nothing new.
   windows = f" in {len(features):,} windows" if settings.doc_stride else ""
@@ -170,7 +170,7 @@ def check_metric(data: ClassificationSet, metric: str) -> None:
   It would not say which weights are best.
   """
   settings = data.settings
-  label_sums = data.features.counts["label_sums"]
+  label_sums = data.features.facts["label_sums"]
   fault = ""
 
   # A correlation with a constant is not defined.
@@ -265,7 +265,7 @@ def _read_texts(data, facts, unlabelled) -> Iterator[classification.Example]:
 
   `unlabelled` gets their places.
   """
-  for example in data.select(data.read(counts=facts)):
+  for example in data.select(data.read(facts=facts)):
     texts = (example.text_a, example.text_b)
     facts["empty"] += any(t is not None and not t.strip() for t in texts)
     if example.label is None and len(unlabelled) < messages.PLACES_SHOWN:

@@ -59,7 +59,7 @@ class Problem(abc.ABC):
   activation = ""
   answer_name = "label"  # The name of an answer in JSON.
   can_rank = True  # Whether answers order texts; see `rank`.
-  scores: tuple[str, ...]  # The names of the scores that `score` returns.
+  score_names: tuple[str, ...]  # The names of the scores that `score` returns.
   # The scores that may choose weights, for files of the user's own; the first
   # does by default.
   selecting: tuple[str, ...]
@@ -199,7 +199,7 @@ class SingleLabel(Problem):
   least_labels = 2
   activation = "softmax"
   # No micro-averaged F1: for single labels it is the accuracy.
-  scores = ("accuracy", "macro_f1")
+  score_names = ("accuracy", "macro_f1")
   selecting = ("accuracy", "macro_f1")
 
   def split(self, cell, separator):
@@ -279,7 +279,7 @@ class MultiLabel(Problem):
   can_rank = False
   # Accuracy is the share of examples whose labels are all right. Untuned scores
   # are at the threshold 0.5, for comparison with other programs.
-  scores = (
+  score_names = (
     "accuracy",
     "macro_f1",
     "micro_f1",
@@ -370,7 +370,7 @@ class Regression(Problem):
   has_labels = False
   label_type = float
   answer_name = "value"
-  scores = ("mean_squared_error", "pearson", "spearman", "corr")
+  score_names = ("mean_squared_error", "pearson", "spearman", "corr")
   selecting = ("corr", "pearson", "spearman")
   goodness = "mean error"
   surprise = "error"

@@ -41,34 +41,34 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   is wrong, or that a set to train or evaluate on has no differences.
   """
   # Filled while rows are made; if the file is there, its index has them.
-  counts: dict[str, Any] = {"cut": 0}
-  features = data.open_or_make(folder, _make_rows(data, counts), counts)
-  counts = features.counts
+  facts: dict[str, Any] = {"cut": 0}
+  features = data.open_or_make(folder, _make_rows(data, facts), facts)
+  facts = features.facts
   length = data.settings.max_seq_length
   data.layout = feature_sets.Layout(
-    (counts["texts"], length),
+    (facts["texts"], length),
     other_features={
-      "text_ids": tf.io.FixedLenFeature([counts["texts"], 2], tf.int64),
+      "text_ids": tf.io.FixedLenFeature([facts["texts"], 2], tf.int64),
       "number": tf.io.FixedLenFeature([1], tf.float32),
     },
   )
   features.print_summary(
     f"{data.kind}{data.suffix}: {len(features):,} examples, "
-    f"{counts['texts']} text(s) each, "
+    f"{facts['texts']} text(s) each, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
-    f"{counts['cut']:,} truncated to --max_seq_length={length}"
+    f"{facts['cut']:,} truncated to --max_seq_length={length}"
   )
 
-  if "fault" in counts:
+  if "fault" in facts:
     paths = ", ".join(data.paths)
     purpose = "learn" if data.kind == "train" else "evaluate on"
     raise ValueError(
-      f"{paths}: {counts['fault']}: there is nothing to {purpose}"
+      f"{paths}: {facts['fault']}: there is nothing to {purpose}"
     )
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  """Yields the rows of a set; `counts` is whole when all are made."""
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
+  """Yields the rows of a set; `facts` are whole when all are made."""
   size = data.settings.max_seq_length
   bounds = data.settings.bounds
   tokenizer = data.make_tokenizer()
@@ -81,12 +81,12 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     if not bounds:
       texts.append(example.label)
     ids = [tokenizer.encode(text) for text in texts if text is not None]
-    if counts.setdefault("texts", len(ids)) != len(ids):
+    if facts.setdefault("texts", len(ids)) != len(ids):
       raise ValueError(
         f"{example.location}: {len(ids)} texts, the first example has "
-        f"{counts['texts']}"
+        f"{facts['texts']}"
       )
-    counts["cut"] += max(map(len, ids)) > size - 2
+    facts["cut"] += max(map(len, ids)) > size - 2
     ids = [[cls_id, *text[: size - 2], sep_id] for text in ids]
     text_ids = [_make_text_id(text) for text in ids]
 
@@ -107,7 +107,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
 
   # Raised by `make_features`, also when the file is there already.
   if fault := _find_fault(data, different):
-    counts["fault"] = fault
+    facts["fault"] = fault
 
 
 def _make_text_id(ids: Sequence[int]) -> tuple[int, int]:

@@ -37,11 +37,11 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   train or evaluate on.
   """
   # Filled while rows are made; if the file is there, its index has them.
-  counts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": []}
-  features = data.open_or_make(folder, _make_rows(data, counts), counts)
-  counts = features.counts
+  facts = {"choices": 0, "labelled": 0, "cut": 0, "unlabelled": []}
+  features = data.open_or_make(folder, _make_rows(data, facts), facts)
+  facts = features.facts
   length = data.settings.max_seq_length
-  num_choices = counts["choices"]  # The most of any question.
+  num_choices = facts["choices"]  # The most of any question.
   data.layout = feature_sets.Layout(
     (num_choices, length),
     other_features={
@@ -52,36 +52,36 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   features.print_summary(
     f"{data.kind}: {len(features):,} examples of up to {num_choices} choices, "
     f"{np.mean(features.lengths):.1f} tokens in the longest on average, "
-    f"{counts['cut']:,} truncated to --max_seq_length={length}"
+    f"{facts['cut']:,} truncated to --max_seq_length={length}"
   )
 
   # To predict, all labels may be missing, but not some: scores would be of an
   # unknown part of the file.
   needs_labels = data.kind != "predict"
-  if counts["unlabelled"] and (needs_labels or counts["labelled"]):
+  if facts["unlabelled"] and (needs_labels or facts["labelled"]):
     total = len(features)
-    missing = total - counts["labelled"]
+    missing = total - facts["labelled"]
     raise ValueError(
-      messages.describe_unlabelled(counts["unlabelled"], missing, total)
+      messages.describe_unlabelled(facts["unlabelled"], missing, total)
     )
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
-  """Yields the rows of a set; `counts` is whole when all are made."""
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
+  """Yields the rows of a set; `facts` are whole when all are made."""
   # The file is read twice, because all rows have as many choices as the
   # question with the most.
   length = data.settings.max_seq_length
   examples = data.select(data.read())
   most = max(len(example.choices) for example in examples)
-  counts["choices"] = most
+  facts["choices"] = most
 
   features = multiple_choice.make_features(
     data.select(data.read()), data.make_tokenizer(), length
   )
   for index, feature in enumerate(features):
-    counts["cut"] += feature.was_cut
-    counts["labelled"] += feature.label is not None
-    places = counts["unlabelled"]
+    facts["cut"] += feature.was_cut
+    facts["labelled"] += feature.label is not None
+    places = facts["unlabelled"]
     if feature.label is None and len(places) < messages.PLACES_SHOWN:
       places.append(feature.location)
 

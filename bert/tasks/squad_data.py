@@ -49,14 +49,14 @@ class SquadSet(feature_sets.FeatureSet):
   @property
   def rows_per_epoch(self) -> int:
     """The number of questions, as in the original, though windows are more."""
-    counts = self.features.counts
-    return counts["questions"] - counts["misplaced"]
+    facts = self.features.facts
+    return facts["questions"] - facts["misplaced"]
 
   @property
   def is_labelled(self) -> bool:
     """Whether the answers to all questions are known."""
-    counts = self.features.counts
-    return counts["labelled"] == counts["questions"]
+    facts = self.features.facts
+    return facts["labelled"] == facts["questions"]
 
 
 def find_set(
@@ -117,7 +117,7 @@ def make_features(data: SquadSet, folder: str) -> None:
   A ValueError if no question can be used, or needed answers are not known.
   """
   # Filled while rows are made; if the file is there, its index has them.
-  counts: dict[str, Any] = {
+  facts: dict[str, Any] = {
     "questions": 0,
     "misplaced": 0,
     "labelled": 0,
@@ -127,7 +127,7 @@ def make_features(data: SquadSet, folder: str) -> None:
     "misplaced_shown": [],
     "unlabelled": [],
   }
-  features = data.open_or_make(folder, _make_rows(data, counts), counts)
+  features = data.open_or_make(folder, _make_rows(data, facts), facts)
 
   # Only rows to train on hold where the answer is.
   length = data.settings.max_seq_length
@@ -140,51 +140,51 @@ def make_features(data: SquadSet, folder: str) -> None:
     limits=dict.fromkeys(positions, records.Limit(length, "--max_seq_length")),
   )
 
-  counts = features.counts
+  facts = features.facts
   lines = []
-  if counts["cut_questions"]:
+  if facts["cut_questions"]:
     lines.append(
-      f"{counts['cut_questions']:,} questions were truncated to "
+      f"{facts['cut_questions']:,} questions were truncated to "
       f"--max_query_length={data.settings.max_query_length}"
     )
   if data.is_training:
     lines.append(
-      f"{counts['outside']:,} windows do not contain the answer; "
-      f"{counts['unanswerable']:,} questions have none"
+      f"{facts['outside']:,} windows do not contain the answer; "
+      f"{facts['unanswerable']:,} questions have none"
     )
   features.print_summary(
-    f"{data.paths[0]}: {counts['questions']:,} questions in {len(features):,} "
+    f"{data.paths[0]}: {facts['questions']:,} questions in {len(features):,} "
     f"windows of {np.mean(features.lengths):.1f} tokens on average",
     *lines,
   )
 
-  if counts["misplaced"]:
+  if facts["misplaced"]:
     progress.note(
-      f"warning: {counts['misplaced']:,} questions are left out, their answers "
+      f"warning: {facts['misplaced']:,} questions are left out, their answers "
       "are not where answer_start says: "
-      f"{'; '.join(counts['misplaced_shown'])}"
+      f"{'; '.join(facts['misplaced_shown'])}"
     )
-  _check_answers(data, counts)
+  _check_answers(data, facts)
 
 
-def describe_unanswered(counts: Mapping[str, Any]) -> str:
+def describe_unanswered(facts: Mapping[str, Any]) -> str:
   """Says where the first questions without answers are, and how many there are.
 
-  `counts` are those of the features, see `make_features`.
+  `facts` are those of the feature file, see `make_features`.
   """
-  total = counts["questions"]
+  total = facts["questions"]
   # Features of an older version lack the places.
-  places = counts.get("unlabelled") or ["some questions"]
-  missing = total - counts["labelled"]
+  places = facts.get("unlabelled") or ["some questions"]
+  missing = total - facts["labelled"]
   names = ("answers", "questions")
   return messages.describe_unlabelled(places, missing, total, names)
 
 
-def _check_answers(data, counts) -> None:
+def _check_answers(data, facts) -> None:
   """Raises a ValueError if answers are needed that are not known."""
-  if counts["labelled"] == counts["questions"]:
+  if facts["labelled"] == facts["questions"]:
     return
-  fault = describe_unanswered(counts)
+  fault = describe_unanswered(facts)
   if data.is_training:
     raise ValueError(
       f"{fault}: training needs all; those of an empty list are no answer only "
@@ -197,7 +197,7 @@ def _check_answers(data, counts) -> None:
     )
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
   """Yields the rows of a file, which several processes make if it is large."""
   [path] = data.paths
   num_processes = data.num_processes
@@ -224,35 +224,35 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     for serialized, length in result.rows:
       # A process cannot know how many windows the ones before it have made.
       row = squad_features.set_unique_id(serialized, num_windows)
-      yield feature_files.Row(row, length, counts["questions"])
+      yield feature_files.Row(row, length, facts["questions"])
       num_windows += 1
-    _count(result, counts)
+    _count(result, facts)
 
-  _check_answers(data, counts)
-  if counts["questions"] and not num_windows:
+  _check_answers(data, facts)
+  if facts["questions"] and not num_windows:
     raise ValueError(
-      f"{path}: no question to train on, all {counts['questions']} answers "
+      f"{path}: no question to train on, all {facts['questions']} answers "
       "are not where answer_start says: "
-      f"{'; '.join(counts['misplaced_shown'])}"
+      f"{'; '.join(facts['misplaced_shown'])}"
     )
 
 
-def _count(result, counts) -> None:
-  """Adds a question's `QuestionRows` to the counts of its set."""
-  counts["questions"] += 1
-  counts["labelled"] += not result.unlabelled_at
-  counts["cut_questions"] += result.was_cut
-  counts["outside"] += result.outside
-  counts["unanswerable"] += result.has_no_answer
+def _count(result, facts) -> None:
+  """Adds a question's `QuestionRows` to the facts of its set."""
+  facts["questions"] += 1
+  facts["labelled"] += not result.unlabelled_at
+  facts["cut_questions"] += result.was_cut
+  facts["outside"] += result.outside
+  facts["unanswerable"] += result.has_no_answer
 
   # Messages show the first places only.
-  unlabelled = counts["unlabelled"]
+  unlabelled = facts["unlabelled"]
   if result.unlabelled_at and len(unlabelled) < messages.PLACES_SHOWN:
     unlabelled.append(result.unlabelled_at)
   if result.misplaced:
-    counts["misplaced"] += 1
-    if len(counts["misplaced_shown"]) < messages.PLACES_SHOWN:
-      counts["misplaced_shown"].append(result.misplaced)
+    facts["misplaced"] += 1
+    if len(facts["misplaced_shown"]) < messages.PLACES_SHOWN:
+      facts["misplaced_shown"].append(result.misplaced)
 
 
 def compute_logits(

@@ -93,28 +93,28 @@ def make_features(data: TaggingSet, folder: str) -> None:
   that is wrong.
   """
   # Filled while rows are made; if the file is there, its index has them.
-  counts: dict[str, Any] = {"sentences": 0, "words": 0, "documents": 0}
-  counts |= {"irregular": 0, "unseen": {}}
-  features = data.open_or_make(folder, _make_rows(data, counts), counts)
+  facts: dict[str, Any] = {"sentences": 0, "words": 0, "documents": 0}
+  facts |= {"irregular": 0, "unseen": {}}
+  features = data.open_or_make(folder, _make_rows(data, facts), facts)
   data.layout = feature_sets.Layout(
     (data.settings.max_seq_length,), per_token=("label_ids", "label_mask")
   )
 
-  counts = features.counts
+  facts = features.facts
   lines = []
-  if counts["irregular"]:
+  if facts["irregular"]:
     lines.append(
-      f"{counts['irregular']:,} sentences have tags in an order that "
+      f"{facts['irregular']:,} sentences have tags in an order that "
       f"{data.tagged_file.scheme} does not have; read as conlleval does"
     )
-  if counts["unseen"]:
+  if facts["unseen"]:
     listing = messages.list_names(
-      f"{name or '_'} ({count:,})" for name, count in counts["unseen"].items()
+      f"{name or '_'} ({count:,})" for name, count in facts["unseen"].items()
     )
     lines.append(f"not in the training data, so never predicted: {listing}")
   features.print_summary(
-    f"{data.kind}: {counts['sentences']:,} sentences ({counts['words']:,} "
-    f"words) of {counts['documents']:,} documents in {len(features):,} "
+    f"{data.kind}: {facts['sentences']:,} sentences ({facts['words']:,} "
+    f"words) of {facts['documents']:,} documents in {len(features):,} "
     f"windows, {np.mean(features.lengths):.1f} tokens on average",
     *lines,
   )
@@ -141,16 +141,16 @@ def check_metric(data: TaggingSet, metric: str) -> None:
   )
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
   """Reads the sentences and yields the rows of their windows.
 
-  `counts` is whole when all rows are made.
+  `facts` are whole when all rows are made.
   """
   settings = data.settings
   size = settings.max_seq_length
   unseen = collections.Counter()
   for feature in tagging.make_features(
-    _read_counted(data, counts, unseen),
+    _read_counted(data, facts, unseen),
     data.make_tokenizer(),
     settings.labels,
     size,
@@ -166,10 +166,10 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
     length = len(feature.input_ids)
     yield feature_files.Row(serialized, length, feature.sentence)
 
-  counts["unseen"] = dict(unseen.most_common())
+  facts["unseen"] = dict(unseen.most_common())
 
 
-def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
+def _read_counted(data, facts, unseen) -> Iterator[tagging.Sentence]:
   """Yields the sentences as `data.examples` does, and counts them.
 
   `unseen` counts the entity types, or tags, that have no label.
@@ -178,16 +178,16 @@ def _read_counted(data, counts, unseen) -> Iterator[tagging.Sentence]:
   label_scheme = data.settings.scheme
   document = None
   for sentence in data.select(tagging.read_sentences(data.tagged_file)):
-    counts["sentences"] += 1
-    counts["words"] += len(sentence.words)
-    counts["documents"] += sentence.document != document
+    facts["sentences"] += 1
+    facts["words"] += len(sentence.words)
+    facts["documents"] += sentence.document != document
     document = sentence.document
 
     # Written anew in the scheme of the file, tags differ only if their order
     # was one that the scheme does not have, such as I-PER after O in IOB2.
     if tags := sentence.tags:
       regular = tagging_schemes.convert_tags(tags, file_scheme)
-      counts["irregular"] += regular != tags
+      facts["irregular"] += regular != tags
       converted = regular
       if file_scheme != label_scheme:
         converted = tagging_schemes.convert_tags(regular, label_scheme)

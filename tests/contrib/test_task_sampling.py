@@ -76,6 +76,6 @@ def test_every_setting_of_a_course_counts():
   assert_shares(plan(temperature=2.0), 0.25, 0.75)
   assert_shares(annealed, 0.1, 0.9)
   # Drawn by 0.1**0.2 and 0.9**0.2 at the end.
-  late = [course.draws[1900:].mean() for course in (plain, annealed)]
+  late = [course.task_of_step[1900:].mean() for course in (plain, annealed)]
   assert late[0] == pytest.approx(0.9, abs=0.08)
   assert late[1] == pytest.approx(0.6, abs=0.12)

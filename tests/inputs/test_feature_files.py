@@ -14,8 +14,8 @@ import tiny
 LENGTHS = [5, 3, 9, 4, 7]
 
 
-def make_rows(counts):
-  counts["made"] = True
+def make_rows(facts):
+  facts["made"] = True
   for number, length in enumerate(LENGTHS):
     mask = [1] * length + [0] * (10 - length)
     feature = record_writer.int64_feature
@@ -26,9 +26,9 @@ def make_rows(counts):
 
 
 def open_file(folder, key="key", make_rows=make_rows):
-  counts = {}
+  facts = {}
   path = str(folder / "train.tf_record")
-  return feature_files.open_or_make(path, key, make_rows(counts), counts)
+  return feature_files.open_or_make(path, key, make_rows(facts), facts)
 
 
 def take(rows, count):
@@ -40,7 +40,7 @@ def test_a_file_holds_rows_and_counts_and_is_kept_for_its_key(tmp_path):
   assert len(features) == 5
   assert features.lengths.tolist() == LENGTHS
   assert features.example_of_row.tolist() == [0, 0, 1, 1, 2]
-  assert features.counts == {"made": True}
+  assert features.facts == {"made": True}
   rows = [row.serialized for row in make_rows({})]
   assert features.read([3, 0]) == [rows[3], rows[0]]
   kept = [not open_file(tmp_path, key).is_new for key in ("key", "b", "b")]
@@ -66,12 +66,12 @@ def test_a_damaged_index_is_made_again(tmp_path):
       damaged[place] ^= bit
       path.write_bytes(damaged)
       index = feature_files._read_index(features.path)
-      assert index is None or json.loads(str(index["facts"])) == features.counts
+      assert index is None or json.loads(str(index["facts"])) == features.facts
 
 
 def test_an_interrupted_making_leaves_the_old_file(tmp_path):
-  def fail(counts):
-    yield next(make_rows(counts))
+  def fail(facts):
+    yield next(make_rows(facts))
     raise ValueError("data.tsv:2: bad row")
 
   open_file(tmp_path)
@@ -89,7 +89,7 @@ def test_a_kill_between_two_renames_pairs_no_rows_with_another_index(
 ):
   def make(key):
     rows = [feature_files.Row(key.encode(), 3, 0)]
-    return open_file(tmp_path, key, lambda counts: iter(rows))
+    return open_file(tmp_path, key, lambda facts: iter(rows))
 
   def rename(source, target):
     if len(done) == renamed:
@@ -108,7 +108,7 @@ def test_a_kill_between_two_renames_pairs_no_rows_with_another_index(
 
 def test_no_row_is_an_error(tmp_path):
   with pytest.raises(ValueError, match="no example to make features of"):
-    open_file(tmp_path, make_rows=lambda counts: iter(()))
+    open_file(tmp_path, make_rows=lambda facts: iter(()))
 
 
 def test_a_damaged_row_is_named(tmp_path):

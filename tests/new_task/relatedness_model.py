@@ -68,9 +68,9 @@ split = functools.partial(
 def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder."""
   # A later run with the same data and settings reads the file of this one.
-  counts = {"labelled": 0}
-  rows = _make_rows(data, counts)
-  features = data.open_or_make(folder, rows, counts)
+  facts = {"labelled": 0}
+  rows = _make_rows(data, facts)
+  features = data.open_or_make(folder, rows, facts)
 
   # How a row is read again: the usual inputs, and two more features.
   data.layout = feature_sets.Layout(
@@ -83,12 +83,12 @@ def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
   features.print_summary(f"{data.kind}: {len(features):,} pairs")
 
   # Only the examples to predict may lack their score.
-  unknown = len(features) - features.counts["labelled"]
+  unknown = len(features) - features.facts["labelled"]
   if unknown and data.kind != "predict":
     raise ValueError(f"{data.paths[0]}: {unknown:,} pairs without a score")
 
 
-def _make_rows(data, counts) -> Iterator[feature_files.Row]:
+def _make_rows(data, facts) -> Iterator[feature_files.Row]:
   tokenizer, size = data.make_tokenizer(), data.settings.max_seq_length
   for index, example in enumerate(data.select(data.read())):
     try:
@@ -97,7 +97,7 @@ def _make_rows(data, counts) -> Iterator[feature_files.Row]:
       raise ValueError(f"{example.location}: {error}") from None
 
     # The row of an example is a protocol buffer, as in the original's files.
-    counts["labelled"] += example.score is not None
+    facts["labelled"] += example.score is not None
     serialized = record_writer.encode_inputs(
       [row.input_ids],
       [row.segment_ids],

@@ -148,14 +148,14 @@ def test_all_rows_without_a_label_are_counted(write):
 
 
 def test_rows_without_a_label_are_left_out_where_asked_for(write):
-  path, counts = write("t.csv", ROWS), {"left_out": 0}
+  path, facts = write("t.csv", ROWS), {"left_out": 0}
   table = Table(path, "text", label="label", skips_unlabelled=True)
-  found = list(classification.read_examples(table, counts=counts))
+  found = list(classification.read_examples(table, facts=facts))
   assert [(e.example_id, e.text_a, e.label) for e in found] == [
     ("0", "a", "x"),
     ("3", "d", "y"),
   ]
-  assert counts == {"left_out": 4}
+  assert facts == {"left_out": 4}
   table = table._replace(path=write("none.csv", "text,label\na,\n"))
   with pytest.raises(ValueError, match="1 of 1 rows have none"):
     list(classification.read_examples(table))

@@ -131,7 +131,7 @@ def write_predictions(folder, logits, problem, examples, separator=","):
     settings=settings,
     paths=(),
     source={},
-    read=lambda **counts: iter(examples),
+    read=lambda **facts: iter(examples),
     suffix="_x",
     tables=(classification.Table("", "text", "text_pair"),),
   )
@@ -178,7 +178,7 @@ def test_training_can_be_limited_to_the_first_examples(tmp_path):
   )
   for examples in (train, dev):
     classification_data.make_features(examples, folder)
-  assert (len(train.features), train.features.counts["examples"]) == (3, 3)
+  assert (len(train.features), train.features.facts["examples"]) == (3, 3)
   assert train.key != whole.key
   assert len(dev.features) == 20
 
@@ -281,7 +281,7 @@ def test_records_are_those_of_the_original(
 
 
 @pytest.mark.parametrize(
-  ("rows", "fields", "counts", "lengths", "examples"),
+  ("rows", "fields", "facts", "lengths", "examples"),
   [
     (
       ["pos\tgood", "neg\tbad", "pos\t" + "the " * 9],
@@ -307,14 +307,14 @@ def test_records_are_those_of_the_original(
   ],
 )
 def test_examples_and_windows_are_counted(
-  tmp_path, rows, fields, counts, lengths, examples
+  tmp_path, rows, fields, facts, lengths, examples
 ):
   text = "\n".join(["label\ttext", *rows]) + "\n"
   (tmp_path / "train.tsv").write_text(text)
   features = open_train(tmp_path, **fields).features
   names = ("examples", "cut", "labelled", "label_sums")
-  counts = dict(zip(names, counts, strict=True))
-  assert features.counts == {**counts, "empty": 0, "left_out": 0}
+  facts = dict(zip(names, facts, strict=True))
+  assert features.facts == {**facts, "empty": 0, "left_out": 0}
   assert features.lengths.tolist() == lengths
   assert features.example_of_row.tolist() == examples
 

@@ -67,7 +67,7 @@ class Count(classification_problems.Regression):
 
   name = "count"
   answer_name = "count"
-  scores = ("mean_error",)
+  score_names = ("mean_error",)
   selecting = ("mean_error",)
 
   def first_bias(self, sums, total):

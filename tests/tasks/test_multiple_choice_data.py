@@ -102,7 +102,7 @@ def test_records_are_padded_in_tokens_and_choices(tmp_path):
 
 def test_training_can_be_limited_to_the_first_questions(tmp_path):
   examples = open_set(tmp_path, "train", 3)
-  assert len(examples.features) == examples.features.counts["labelled"] == 3
+  assert len(examples.features) == examples.features.facts["labelled"] == 3
   assert examples.describe(2).endswith("train.csv:4")
   whole = open_set(tmp_path, "train")
   assert len(whole.features) == 20 and whole.key != examples.key

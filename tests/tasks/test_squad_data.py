@@ -47,13 +47,13 @@ def open_set(kind, path, settings, **others):
 
 
 def make_rows(kind, path, settings, num_processes=1):
-  """Returns the rows of features that are made anew, and their counts."""
+  """Returns the rows of features that are made anew, and their facts."""
   files.remove(os.path.join(os.path.dirname(path), f"{kind}.tf_record"))
   features = open_set(
     kind, path, settings, num_processes=num_processes
   ).features
   rows = features.read(range(len(features)))
-  return list(zip(rows, features.example_of_row, strict=True)), features.counts
+  return list(zip(rows, features.example_of_row, strict=True)), features.facts
 
 
 def write_questions(path, *questions):
@@ -91,20 +91,20 @@ def test_counts_of_questions_and_windows(tmp_path, settings):
   paragraphs[1]["qas"][0]["answers"][0]["answer_start"] = 10_000
   paragraphs[2]["qas"][0]["question"] = "what color was the house ?"
   path = write_questions(tmp_path / "a.json", *paragraphs)
-  rows, counts = make_rows("train", path, settings)
-  shown = counts.pop("misplaced_shown")
+  rows, facts = make_rows("train", path, settings)
+  shown = facts.pop("misplaced_shown")
   windows_with = len({example for _, example in rows} - {0})
-  assert counts == {
+  assert facts == {
     "questions": 6,
     "labelled": 6,
     "unlabelled": [],
     "cut_questions": 1,
     "misplaced": 1,
-    "outside": counts["outside"],
+    "outside": facts["outside"],
     "unanswerable": 1,
   }
   answerable = [example for _, example in rows if example != 0]
-  assert len(answerable) - counts["outside"] >= windows_with
+  assert len(answerable) - facts["outside"] >= windows_with
   assert shown[0].startswith(f"{path}: question 'q1': at answer")
   assert 1 not in {example for _, example in rows}
   # The original counted an epoch in questions that it could train on.
@@ -114,8 +114,8 @@ def test_counts_of_questions_and_windows(tmp_path, settings):
 
 def test_a_question_without_an_answer_does_not_lack_it(tmp_path, settings):
   path = write_questions(tmp_path / "a.json", tiny.make_question(0, False))
-  rows, counts = make_rows("train", path, settings)
-  assert rows and (counts["outside"], counts["unanswerable"]) == (0, 1)
+  rows, facts = make_rows("train", path, settings)
+  assert rows and (facts["outside"], facts["unanswerable"]) == (0, 1)
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path, settings):
@@ -231,8 +231,8 @@ def test_training_can_be_limited_to_the_first_questions(tmp_path, settings):
   limits = {"train": 3, "eval": 20}
   for kind, count in limits.items():
     examples = open_set(kind, path, settings, limit=3)
-    assert examples.features.counts["questions"] == count
-  assert open_set("train", path, settings).features.counts["questions"] == 20
+    assert examples.features.facts["questions"] == count
+  assert open_set("train", path, settings).features.facts["questions"] == 20
 
 
 def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):

@@ -89,8 +89,8 @@ def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
 
 def test_training_can_be_limited_to_the_first_sentences(tmp_path):
   examples = open_set(tmp_path, "train", range(20), limit=3)
-  counts = examples.features.counts
-  assert (len(examples.features), counts["sentences"]) == (3, 3)
+  facts = examples.features.facts
+  assert (len(examples.features), facts["sentences"]) == (3, 3)
   assert examples.describe(1) == f"{tmp_path / 'train.txt'}:10"
   whole = open_set(tmp_path, "train", range(20))
   assert len(whole.features) == 20 and whole.key != examples.key
