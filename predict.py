@@ -26,9 +26,9 @@ from bert.serving import answers, export_card, exported_model, request_lines
 _READ_AHEAD = 1024
 _flags = typed_flags.group("Flags")
 # These flags have no effect on a server, so they are refused with --serve.
-_lines = functools.partial(typed_flags.group("Flags"), needs="serve=false")
-_serving = typed_flags.group("With --serve")
-_server = functools.partial(_serving, needs="serve")
+_without_serve = functools.partial(_flags, needs="serve=false")
+_serve_flag = typed_flags.group("With --serve")
+_with_serve = functools.partial(_serve_flag, needs="serve")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class PredictSettings(typed_flags.Settings):
     "The file of texts; .gz and .xz are read, too. - is the standard input.",
     path="input",
   )
-  input_format: str = _lines(
+  input_format: str = _without_serve(
     "auto",
     "lines: one text per line. tsv: one column for each input of the model. "
     "csv: the same with commas and quotes. jsonl: objects with the inputs by "
@@ -59,17 +59,17 @@ class PredictSettings(typed_flags.Settings):
     "for a model that takes several texts, else lines.",
     choices=("auto", *request_lines.FORMATS),
   )
-  text_column: str | None = _lines(
+  text_column: str | None = _without_serve(
     None,
     "For TSV and CSV files: the column of the first text, as a name or a "
     "number from 0. Default: the column of the training, or the one that the "
     "header names as GLUE does, otherwise the first.",
   )
-  text_pair_column: str | None = _lines(
+  text_pair_column: str | None = _without_serve(
     None,
     "For TSV and CSV files: the column of the second text, if there is one.",
   )
-  header: str = _lines(
+  header: str = _without_serve(
     "auto",
     "Whether the first row of a TSV or CSV file has names. auto: yes if these "
     "are the names of the columns or of the model's inputs.",
@@ -93,24 +93,24 @@ class PredictSettings(typed_flags.Settings):
   threads: int = _flags(
     0, "How many cores compute a batch; 0 uses all.", least=0
   )
-  serve: bool = _serving(
+  serve: bool = _serve_flag(
     False, "Whether to start a server with a web page instead."
   )
-  host: str = _server(
+  host: str = _with_serve(
     "127.0.0.1", "The address to listen on; 0.0.0.0 for all networks."
   )
-  allowed_hosts: tuple[str, ...] = _server(
+  allowed_hosts: tuple[str, ...] = _with_serve(
     (),
     "Host names that requests may use, besides addresses, localhost and the "
     "name of this machine.",
   )
-  port: int = _server(
+  port: int = _with_serve(
     8080, "The port to listen on; 0 takes any free port.", least=0
   )
-  max_request_bytes: int = _server(
+  max_request_bytes: int = _with_serve(
     1 << 20, "The maximum size of a request's body, in bytes.", least=0
   )
-  batch_wait_ms: int = _server(
+  batch_wait_ms: int = _with_serve(
     3,
     "How many milliseconds to wait for more requests before a batch is "
     "computed.",

@@ -35,6 +35,8 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     "Whether to leave out rows without a label, except in --predict_file.",
     needs="task_name=file",
   )
+  # No `decides`: they are in labels.txt of the output folder, with which
+  # `label_files.choose` compares them.
   labels: tuple[str, ...] = _task(
     (),
     "The labels, separated by commas. Default: those of an earlier run, of the "
@@ -68,6 +70,8 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     needs="problem=multi_label",
     decides=("features",),
   )
+  # No `decides`: the column is a part of the `source` of a set, and so of its
+  # key.
   query_column: str | None = _data(
     None,
     "The column of a query's id, for pairs of a query and a text that may "
@@ -231,7 +235,9 @@ def open_data(
     dev=dev,
     test=test,
     labels=labels,
-    answer_settings=classification_data.describe_texts(task, settings.do_train),
+    answer_settings=classification_data.find_answer_settings(
+      task, settings.do_train
+    ),
   )
 
 
@@ -402,7 +408,8 @@ def fine_tune(
     run.make_model(create_model, predict)
 
     # bert/training/loop.py repeats the update of bert/training/step.py. On the
-    # way, the scores of the first set to evaluate choose the best weights.
+    # way, the scores of the first set to evaluate choose the best weights; if
+    # no flag asks for this, there may be no such set, and nothing is evaluated.
     if settings.do_train:
       run.train(
         make_loss(settings, data),

@@ -146,7 +146,9 @@ class PeerRun(TimedRun):
   def run_training(self, loss, evaluate):
     settings, model = self.settings, self.model
     rows = self.data.train.rows_per_epoch
-    plan = fine_tuning.make_plan(settings, rows / settings.train_batch_size)
+    plan = fine_tuning.plan_of_epochs(
+      settings, rows / settings.train_batch_size
+    )
     update = make_update(
       model,
       self.data.model_settings["problem"],

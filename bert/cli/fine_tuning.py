@@ -189,7 +189,7 @@ def describe_run(
   training = settings.deciding("training")
   training["training_features"] = data.train.key
   training["training_data"] = data.train.parts
-  training["teacher"] = teaching.find_teacher(settings, data)
+  training["teacher"] = teaching.identify_teacher(settings, data)
 
   if settings.evaluates_in_training:
     # Scores of other data, or of other answers, cannot be compared.
@@ -316,13 +316,13 @@ class Run(training_run.TrainingRun):
     # Rows, not examples: a long text may be several rows.
     rows = self.data.train.rows_per_epoch
     steps_per_epoch = rows / self.settings.train_batch_size
-    plan = make_plan(self.settings, steps_per_epoch)
+    plan = plan_of_epochs(self.settings, steps_per_epoch)
     plan = dataclasses.replace(plan, before_save=before_save)
     task = self.make_task(loss, plan, steps_per_epoch)
 
     # The loop can train several tasks in turns, which their names tell apart
     # (run_multitask.py). A single one has no name.
-    self.step, self.score_text = training_run.train(
+    self.step, self.score_text = training_run.train_to_best(
       self.settings,
       self.strategy,
       {"": task._replace(make_passes=make_passes)},
@@ -535,7 +535,7 @@ def name_for_evaluation(scores: Mapping[str, float]) -> dict[str, float]:
   return {f"eval_{name}": value for name, value in scores.items()}
 
 
-def make_plan(
+def plan_of_epochs(
   settings: shared_flags.FineTuningSettings, steps_per_epoch: float
 ) -> training_plan.TrainingPlan:
   """Makes the plan of --num_train_epochs.

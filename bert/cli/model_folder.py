@@ -36,6 +36,7 @@ def open_model(
 ) -> "models.ModelFolder":
   """Opens a checkpoint or another library's model.
 
+  A program with settings calls `settings.open_model()`, which does this once.
   A ValueError says that there is no model, a file is damaged, or the config is
   not that of the weights.
 
@@ -148,12 +149,13 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
   """
   # A run must not change its weights because the model's owner does.
   folders = [output_dir, *(f"{output_dir}/seed-{seed}" for seed in seeds)]
-  for folder in [] if files.exists(model) else filter(None, folders):
-    path = os.path.join(folder, hub.RECORD)
-    begun = str(files.read_json_if_any(path).get("model"))
-    if begun.partition("@")[0] == model:
-      progress.note(f"--model={begun}, as {path} says")
-      model = begun
+  if not files.exists(model):
+    for folder in filter(None, folders):
+      path = os.path.join(folder, hub.RECORD)
+      begun = str(files.read_json_if_any(path).get("model"))
+      if begun.partition("@")[0] == model:
+        progress.note(f"--model={begun}, as {path} says")
+        model = begun
 
   folder = hub.find(model, "--model=")
   if not files.exists(folder):
@@ -166,7 +168,7 @@ def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
   return folder
 
 
-def record(settings: shared_flags.ModelSettings) -> None:
+def record_commit(settings: shared_flags.ModelSettings) -> None:
   """Writes which model of the Hub a run began with; a ValueError if another."""
   name = settings.model
   path = os.path.join(settings.output_dir, hub.RECORD)

@@ -80,7 +80,7 @@ def claim(
     if is_chief and not remote.is_remote(folder):
       stack.push(functools.partial(_clean_up, folder, set(os.listdir(folder))))
     if is_chief:
-      model_folder.record(settings)
+      model_folder.record_commit(settings)
     yield
 
 

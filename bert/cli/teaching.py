@@ -18,7 +18,7 @@ from bert.training import prediction, same_run, training_plan
 from bert.weights import checkpoints
 
 
-def find_teacher(
+def identify_teacher(
   settings: shared_flags.FineTuningSettings, data: Any
 ) -> str | None:
   """Checks a training's --teacher; returns a digest of its weights.

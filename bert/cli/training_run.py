@@ -162,7 +162,7 @@ def make_plan(
   return dataclasses.replace(plan, **fields)
 
 
-def train(
+def train_to_best(
   settings: shared_flags.FineTuningSettings,
   strategy: tf.distribute.Strategy,
   tasks: Mapping[str, training_plan.TrainingTask],

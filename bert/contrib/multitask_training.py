@@ -96,12 +96,12 @@ def train(
   sizes = [run.settings.train_batch_size for run in runs.values()]
   epoch = sum(n / size for n, size in zip(counts, sizes, strict=True))
 
-  # `make_plan` multiplies by the epoch and truncates: the half keeps rounding
-  # from losing a step.
+  # `plan_of_epochs` multiplies by the epoch and truncates: the half keeps
+  # rounding from losing a step.
   if settings.num_train_steps:
     epochs = (settings.num_train_steps + 0.5) / epoch
     settings = dataclasses.replace(settings, num_train_epochs=epochs)
-  plan = fine_tuning.make_plan(settings, epoch)
+  plan = fine_tuning.plan_of_epochs(settings, epoch)
 
   # Which task makes which update is fixed before the first one.
   schedule = task_sampling.sample_tasks(
@@ -122,7 +122,7 @@ def train(
   flags = settings.flags_by_name()
   same_run.resume_training(settings.output_dir, training, is_chief, flags)
 
-  step, score_text = training_run.train(
+  step, score_text = training_run.train_to_best(
     settings,
     strategy,
     _make_tasks(tasks, runs, plan, epoch, schedule),

@@ -181,7 +181,17 @@ def _compare(functions, run) -> float:
 
 
 def _has_certain_place(probabilities) -> np.ndarray:
-  """Returns which of the best, float32 [..., K], no rounding can move."""
+  """Returns which of the best guesses keep their places in any export.
+
+  A rounding may exchange two that are about equally likely, such as the second
+  and third here; and the last of the list with one that is not in it.
+
+  >>> _has_certain_place(np.array([0.5, 0.2, 0.2, 0.1]))
+  array([ True, False, False, False])
+
+  Args:
+    probabilities: of each mask, the highest first, float32 [..., K].
+  """
   # A guess has a sure place if it is apart from the one before and after it.
   apart = -np.diff(probabilities) > _TOLERANCE
   edges = [(0, 0)] * (apart.ndim - 1)  # The one after the last is unknown.

@@ -246,7 +246,9 @@ def _make_row(feature, data, problem) -> feature_files.Row:
   if problem.label_type is float:
     encode = record_writer.float_feature
 
-  # A row to train on without a label is there for the teacher alone.
+  # A row to train on without a label is there for the teacher alone. Nothing
+  # reads this feature of other sets, which have no loss: it is 1 there, as in
+  # all examples of the original.
   is_real = feature.is_labelled or data.kind != "train"
 
   serialized = record_writer.encode_inputs(
@@ -273,10 +275,10 @@ def _read_texts(data, facts, unlabelled) -> Iterator[classification.Example]:
     yield example
 
 
-def describe_texts(
+def find_answer_settings(
   task: classification.ClassificationTask, trains: bool
 ) -> dict[str, Any]:
-  """Returns what predictions have to know of a task's texts.
+  """Returns what predictions have to know of a task's texts, besides flags.
 
   It is "has_text_pair" and, for the user's own training file, its "columns":
   "text" and "text_pair", by name or number, whether there is a "header", and

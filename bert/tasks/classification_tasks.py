@@ -19,11 +19,11 @@ from bert.tasks import classification, classification_problems
 # The labels of a task, by how its files write them.
 _ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
 _DUPLICATE = {"0": "not_duplicate", "1": "duplicate"}
-_ENTAILED = {name: name for name in ("entailment", "not_entailment")}
-_ENTAILMENT = {n: n for n in ("contradiction", "entailment", "neutral")}
-_ENTAILS = {"0": "not_entailment", "1": "entailment"}
+_TWO_WAY_WORDS = {name: name for name in ("entailment", "not_entailment")}
+_THREE_WAY = {n: n for n in ("contradiction", "entailment", "neutral")}
+_TWO_WAY_NUMBERS = {"0": "not_entailment", "1": "entailment"}
 _EQUIVALENT = {"0": "not_equivalent", "1": "equivalent"}
-_POSITIVE = {"0": "negative", "1": "positive"}
+_SENTIMENT = {"0": "negative", "1": "positive"}
 # The metrics of a task; the first one selects the best checkpoint.
 _ACCURACY = ("accuracy",)
 _F1 = ("f1", "accuracy")
@@ -117,7 +117,7 @@ _GLUE = (
     test_id=0,
     header=False,
   ),
-  _Glue("SST-2", _ACCURACY, _POSITIVE, texts=("sentence",)),
+  _Glue("SST-2", _ACCURACY, _SENTIMENT, texts=("sentence",)),
   _Glue("MRPC", _F1, _EQUIVALENT, texts=(3, 4), label=0, test_id=0),
   # The similarity of two texts, from 0 to 5.
   _Glue(
@@ -143,7 +143,7 @@ _GLUE = (
   _Glue(
     "MNLI",
     _ACCURACY,
-    _ENTAILMENT,
+    _THREE_WAY,
     texts=(8, 9),
     label=-1,
     id=0,
@@ -152,14 +152,14 @@ _GLUE = (
     test={"matched": "test_matched.tsv", "mismatched": "test_mismatched.tsv"},
     submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
   ),
-  _Glue("QNLI", _ACCURACY, _ENTAILED, texts=("question", "sentence")),
-  _Glue("RTE", _ACCURACY, _ENTAILED, texts=_PAIR),
-  _Glue("WNLI", _ACCURACY, _ENTAILS, texts=_PAIR),
+  _Glue("QNLI", _ACCURACY, _TWO_WAY_WORDS, texts=("question", "sentence")),
+  _Glue("RTE", _ACCURACY, _TWO_WAY_WORDS, texts=_PAIR),
+  _Glue("WNLI", _ACCURACY, _TWO_WAY_NUMBERS, texts=_PAIR),
   # GLUE's diagnostic set has no training data: it tests a model of MNLI.
   _Glue(
     "AX",
     ("matthews_correlation",),
-    _ENTAILMENT,
+    _THREE_WAY,
     texts=_PAIR,
     dev={},
     test={"test": "diagnostic.tsv"},
@@ -192,7 +192,7 @@ def xnli_task(
 
   return classification.ClassificationTask(
     name="xnli",
-    labels=tuple(_ENTAILMENT),
+    labels=tuple(_THREE_WAY),
     problem="single_label",
     train=tuple(
       train._replace(path=f"multinli/multinli.train.{language}.tsv")
