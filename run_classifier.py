@@ -235,9 +235,7 @@ def open_data(
     dev=dev,
     test=test,
     labels=labels,
-    answer_settings=classification_data.find_answer_settings(
-      task, settings.do_train
-    ),
+    answer_settings=classification_data.describe_input(task, settings.do_train),
   )
 
 

@@ -7,7 +7,7 @@ from bert import modeling
 from bert.cli import devices, model_folder, pretraining
 from bert.data import file_search
 from bert.inputs import dynamic_masking, records, training_input
-from bert.tasks import pretraining_data
+from bert.tasks import pretraining_scores
 
 _Settings = TypeVar("_Settings", bound=pretraining.PretrainingSettings)
 
@@ -35,7 +35,7 @@ def open_data(
   settings: pretraining.PretrainingSettings,
   config: modeling.EncoderConfig,
   masks: bool = True,
-) -> pretraining_data.PretrainingData:
+) -> pretraining_scores.PretrainingData:
   """Opens the records of a run, and draws masks as its flags say.
 
   Args:
@@ -57,7 +57,7 @@ def open_files(
   next_sentence: bool = True,
   masks: bool = True,
   masking: pretraining.PretrainingSettings | None = None,
-) -> pretraining_data.PretrainingData:
+) -> pretraining_scores.PretrainingData:
   """Opens the files of records that flags name.
 
   Args:
@@ -112,7 +112,7 @@ def open_files(
       source, train_files, settings.train_batch_size, length, settings.seed
     )
 
-  return pretraining_data.PretrainingData(
+  return pretraining_scores.PretrainingData(
     train_files=train_files,
     eval_files=eval_files,
     eval_identity=records.describe_files(eval_files),

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bert import modeling, optimization
 from bert.cli import output_folder, pretraining, program, training_run
-from bert.tasks import pretraining_data
+from bert.tasks import pretraining_scores
 from bert.training import (
   loop,
   loss_watch,
@@ -54,7 +54,7 @@ class Run(training_run.TrainingRun):
   """A model and its records; `open_run` makes it."""
 
   settings: pretraining.PretrainingSettings
-  data: pretraining_data.PretrainingData
+  data: pretraining_scores.PretrainingData
   # Where in the training the run is; None without --do_train.
   phase: training_plan.Phase | None = None
   # The scores of the evaluations of this process, by step.
@@ -134,7 +134,7 @@ class Run(training_run.TrainingRun):
       return self.scores[step]
 
     settings = self.settings
-    rows, scores = pretraining_data.evaluate(
+    rows, scores = pretraining_scores.evaluate(
       self.predictor,
       self.data,
       settings.eval_batch_size,
@@ -153,7 +153,7 @@ class Run(training_run.TrainingRun):
 
     self.add_section(
       "Evaluation",
-      pretraining_data.describe,
+      pretraining_scores.describe,
       rows,
       scores,
       settings.vocab_file,
@@ -216,7 +216,7 @@ class Run(training_run.TrainingRun):
 def open_run(
   settings: pretraining.PretrainingSettings,
   config: modeling.EncoderConfig,
-  data: pretraining_data.PretrainingData,
+  data: pretraining_scores.PretrainingData,
   strategy: tf.distribute.Strategy,
 ) -> Iterator[Run]:
   """Compares the workers, claims the output folder, and sums up at the end.

@@ -19,10 +19,10 @@ from bert.cli import (
 )
 from bert.contrib import shared_tasks
 from bert.inputs import records
-from bert.tasks import pretraining_data
+from bert.tasks import pretraining_scores
 
-# The scores of `pretraining_data.score`. The first one chooses the best weights
-# unless the entry of the task has another best_metric.
+# The scores of `pretraining_scores.score`. The first one chooses the best
+# weights unless the entry of the task has another best_metric.
 _METRICS = (
   "masked_lm_accuracy",
   "masked_lm_loss",
@@ -50,7 +50,7 @@ class Records(NamedTuple):
   """
 
   key: str  # Equal for equal files: a training resumes only with the same.
-  files: pretraining_data.PretrainingData
+  files: pretraining_scores.PretrainingData
   # The records to train on, by which run_multitask.py draws the tasks. 0: they
   # are evaluated only.
   rows_per_epoch: int = 0
@@ -90,7 +90,7 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
   # Both kinds of files are in one `PretrainingData`, so `train` leads to the
   # records to evaluate on as well.
   def evaluate(run):
-    _, scores = pretraining_data.evaluate(
+    _, scores = pretraining_scores.evaluate(
       run.predictor,
       run.data.train.files,
       settings.eval_batch_size,

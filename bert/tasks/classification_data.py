@@ -275,7 +275,7 @@ def _read_texts(data, facts, unlabelled) -> Iterator[classification.Example]:
     yield example
 
 
-def find_answer_settings(
+def describe_input(
   task: classification.ClassificationTask, trains: bool
 ) -> dict[str, Any]:
   """Returns what predictions have to know of a task's texts, besides flags.

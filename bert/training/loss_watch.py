@@ -33,7 +33,7 @@ class Labels(NamedTuple):
 
 
 def count(rows: Mapping[str, np.ndarray]) -> Labels:
-  """Counts the labels of features, or of what `pretraining_data` evaluates."""
+  """Counts the labels of features, or of what an evaluation returns."""
   # Unused places of a record have the weight 0. Records that were made with
   # --next_sentence=false have no classes.
   used = rows["masked_lm_weights"] > 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.tasks import pretraining_data
+from bert.tasks import pretraining_scores
 import program_flags
 
 
@@ -16,7 +16,7 @@ def test_scores():
     "next_sentence_correct": np.float32([1, 0, 0]),
   }
   # Batches of two: (1 + 2 + 4) / 3 + (0.5 + 0.1) / 2 and 3 / 1 + 0.3.
-  assert pretraining_data.score(rows, batch_size=2) == pytest.approx(
+  assert pretraining_scores.score(rows, batch_size=2) == pytest.approx(
     {
       "loss": ((7 / 3 + 0.3) + 3.3) / 2,
       "masked_lm_accuracy": 2 / 4,
@@ -35,12 +35,12 @@ def test_scores_without_next_sentences():
     "masked_lm_weights": np.float32([[1, 0], [1, 1]]),
     "masked_lm_ids": np.array([[2, 0], [3, 4]]),
   }
-  scores = pretraining_data.score(rows, batch_size=2)
+  scores = pretraining_scores.score(rows, batch_size=2)
   assert scores == pytest.approx(
     {"loss": 7 / 3, "masked_lm_accuracy": 2 / 3, "masked_lm_loss": 7 / 3},
     rel=1e-5,
   )
-  text = pretraining_data.describe(rows, scores, None, {})
+  text = pretraining_scores.describe(rows, scores, None, {})
   assert "random sentence" not in text
 
 
@@ -52,7 +52,7 @@ def test_no_masked_token_is_no_division_by_zero():
     "next_sentence_loss": np.float32([0.5]),
     "next_sentence_correct": np.float32([1.0]),
   }
-  scores = pretraining_data.score(rows, batch_size=8)
+  scores = pretraining_scores.score(rows, batch_size=8)
   assert scores["masked_lm_loss"] == 0.0
   assert scores["loss"] == pytest.approx(0.5)
 
@@ -68,7 +68,7 @@ def test_guesses_by_their_kind(tmp_path):
     "next_sentence_labels": np.array([0, 1]),
     "next_sentence_correct": np.array([1.0, 0.0]),
   }
-  text = pretraining_data.describe(rows, {"loss": 2.5}, str(path), {})
+  text = pretraining_scores.describe(rows, {"loss": 2.5}, str(path), {})
   title = "By frequency of the masked token in these records"
   by_frequency = [
     ["1", "2", "0.5000", "3.0000"],
@@ -83,6 +83,6 @@ def test_guesses_by_their_kind(tmp_path):
     ["next sentence", "1", "0"],
     ["random sentence", "1", "0"],
   ]
-  text = pretraining_data.describe(rows, {"loss": 2.5}, None, {})
+  text = pretraining_scores.describe(rows, {"loss": 2.5}, None, {})
   assert program_flags.rows_of(text, title) == by_frequency
   assert "part of a word" not in text

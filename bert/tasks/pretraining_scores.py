@@ -1,4 +1,4 @@
-"""The records of a pre-training, and scores of what a model guesses.
+"""Scores of what a model guesses in pre-training, and the records it learns.
 
 The records are made by bert/data/pretraining_data.py.
 """
