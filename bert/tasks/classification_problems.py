@@ -80,7 +80,7 @@ class Problem(abc.ABC):
   def encode(
     self, cell: Cell, numbers: Mapping[str, int], separator: str
   ) -> Label:
-    """Returns the label_ids of a record for a cell.
+    """Returns the label_ids of a row for a cell.
 
     Args:
       cell: of the label; None, if it is not known, gives zeros.
@@ -92,11 +92,11 @@ class Problem(abc.ABC):
     """
 
   def width(self, num_labels: int) -> int:
-    """Returns how many numbers a record has for the label of an example."""
+    """Returns how many numbers a row has for the label of an example."""
     return 1
 
   def targets(self, label_ids: np.ndarray) -> np.ndarray:
-    """Returns the targets that records have as `label_ids`, [N, width]."""
+    """Returns the targets that rows have as `label_ids`, [N, width]."""
     return label_ids[:, 0]
 
   # Training.
@@ -123,7 +123,7 @@ class Problem(abc.ABC):
 
     Args:
       logits: float32 [B, L].
-      label_ids: those of the records, [B, width].
+      label_ids: those of the rows, [B, width].
       class_weights: the weight of each label, float32 [L].
 
     Returns:

@@ -23,7 +23,7 @@ from bert.inputs import (
 from bert.tasks import squad, squad_answers, squad_features, squad_results
 
 # A process takes so many questions at once that their contexts together have
-# CHARACTERS_PER_TASK, for the records repeat the context of each. It takes 50
+# CHARACTERS_PER_TASK, for the rows repeat the context of each. It takes 50
 # questions or more, because consecutive questions about one text share its
 # tokens.
 QUESTIONS_PER_TASK = 1000
@@ -318,7 +318,7 @@ def answer(
   search = squad_answers.SpanSearch(maker, settings)
   is_labelled = data.is_labelled
 
-  # The texts are read and divided into windows again, because the records do
+  # The texts are read and divided into windows again, because the rows do
   # not hold which characters a token is made of.
   first_row = 0
   for document, question in maker.documents(data.examples()):
