@@ -1,4 +1,9 @@
-"""The tasks that run_multitask.py trains together, of four programs."""
+"""The tasks that run_multitask.py trains together, of four programs.
+
+Each `prepare_...` checks the flags of one task as the program of its kind does,
+before anything is written, and says which functions of that program do the
+parts of the work.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
@@ -21,7 +26,8 @@ from bert.training import training_plan
 class SharedTask(NamedTuple):
   """One of several tasks: its flags, checked, and what its program does."""
 
-  settings: Any
+  settings: Any  # An instance of its program's class of settings.
+  # The functions of its program. `open` uses the first four.
   open_data: Callable[[], fine_tuning.Data]
   make_features: Callable[[Any, str], Any]
   create_model: Callable[..., Any]  # As `predict`: see `Run.make_model`.
@@ -38,6 +44,8 @@ class SharedTask(NamedTuple):
   @contextlib.contextmanager
   def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:
     """Opens the run of the task, for devices that all tasks share."""
+    # As in every program of a fine-tuning: the data, the run in its folder, the
+    # features, the model.
     data = self.open_data()
     with fine_tuning.open_run(self.settings, data, strategy) as run:
       for examples in data.sets:
@@ -67,6 +75,7 @@ def prepare_classifier(
   settings: run_classifier.ClassifierSettings,
 ) -> SharedTask:
   """Checks the flags of a classifier."""
+  # The program's functions take the GLUE task, or the own one, besides the run.
   task = classifier_tasks.read(settings)
   return SharedTask(
     settings=settings,

@@ -69,9 +69,8 @@ def compile_island(
 
     # Biases and the weights of a norm, [N], have no rows.
     def pad(x):
-      if x.shape.rank == 1:
-        return x
-      return tf.pad(x, [[0, padded_rows - rows], [0, 0]])
+      ends = [[0, padded_rows - rows], [0, 0]]
+      return x if x.shape.rank == 1 else tf.pad(x, ends)
 
     def cut(x):
       return x if x.shape.rank == 1 else x[:rows]
@@ -320,10 +319,10 @@ class Attention(Layer, modeling.Attention):
 
 
 class Intermediate(Layer, modeling.Intermediate):
-  """A dense layer without its bias, and an island: [R, H] to [R, I].
+  """A dense layer whose bias and activation are an island: [R, H] to [R, I].
 
-  The island is of bias and activation; some predictions are faster without it.
-  Nothing is drawn here: the seed only says that this is a training.
+  Some predictions are faster without the island. Nothing is drawn here: the
+  seed only says that this is a training.
   """
 
   def call(self, rows, seed=None):

@@ -183,7 +183,8 @@ def make_forward_backward(
       objective = tf.add_n(parts)
 
     # The casts take the places of their variables; the order stays the
-    # optimizer's, in which it takes the gradients.
+    # optimizer's, in which it takes the gradients. A variable on which no loss
+    # depends gets zeros.
     sources = dict(zip(optimizer.paths, optimizer.variables, strict=True))
     sources |= dict(zip([v.path for v in kernels], cast, strict=True))
     gradients = tape.gradient(
