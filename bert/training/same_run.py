@@ -87,27 +87,19 @@ def compare(
     settings: of this run, JSON values by name.
     flags: the names of the program's flags.
   """
-  # A digest says that features have changed; the flags and files from which it
-  # was made say why. So these settings (`..._data`) are named instead of it.
   earlier = _read(path)
   changes: list[str] = []
   for name, (old, new) in _find_changes(earlier, settings).items():
     # Several tasks record theirs as `<task>.<setting>`.
     task, dot, setting = name.rpartition(".")
 
-    # The digest of a vocabulary says nothing to a reader.
+    # A digest says nothing to a reader. Of a vocabulary its flag is named, of
+    # features what they were made of. That is recorded, too, as `..._data`, but
+    # only for the message: it has the names of files, which may change.
     if setting == VOCABULARY:
       changes.append(f"{task}{dot}--vocab_file is another vocabulary")
     elif setting in _FEATURES:
-      data_setting, whose = _FEATURES[setting]
-      data_setting = f"{task}{dot}{data_setting}"
-      data_changes = _compare_data(
-        earlier.get(data_setting, {}), settings.get(data_setting, {}), flags
-      )
-
-      # Older versions recorded the digest alone.
-      for change in data_changes or [_OTHER_DATA.format(whose)]:
-        changes.append(f"{task}: {change}" if task else change)
+      changes += _describe_features(name, earlier, settings, flags)
     elif not setting.endswith("_data"):
       changes += _describe_parts(name, old, new, flags)
 
@@ -118,6 +110,20 @@ def compare(
       f"{listing}: the runs of {path} had other settings: restore them, or "
       "choose another --output_dir"
     )
+
+
+def _describe_features(name: str, earlier, settings, flags) -> list[str]:
+  """Says why the digest of features, a setting of this name, differs."""
+  task, dot, setting = name.rpartition(".")
+  data_setting, whose = _FEATURES[setting]
+  data_setting = f"{task}{dot}{data_setting}"
+  changes = _compare_data(
+    earlier.get(data_setting, {}), settings.get(data_setting, {}), flags
+  )
+
+  # Older versions recorded the digest alone.
+  changes = changes or [_OTHER_DATA.format(whose)]
+  return [f"{task}: {change}" if task else change for change in changes]
 
 
 def _describe_parts(name: str, old: Any, new: Any, flags) -> list[str]:
@@ -376,42 +382,34 @@ def enter_phase(
     ValueError: settings have changed without a new phase, or the folder's file
       is damaged.
   """
-  # A checkpoint without a record is from another program, or older.
+  # The first phase of a run begins with the first update and the first record.
+  # A checkpoint without any is from another program, or older.
   path = os.path.join(folder, _TRAINING)
   recorded = _read_phases(path, step)
-  if step and not recorded:
-    _note_unknown(path, f"the checkpoint of step {step}", settings)
+  phases = _without_idle_phase(recorded, step, settings)
+  if not phases:
+    phases = [training_plan.Phase(0, 0, settings)]
+    if step:
+      _note_unknown(path, f"the checkpoint of step {step}", settings)
 
-  # A phase that begins here has made no update: the one before it may continue.
-  phases = list(recorded)
-  while (
-    len(phases) > 1
-    and phases[-1].first_step == step
-    and _describe_changes(phases[-1].settings, settings)
-  ):
-    phases.pop()
+  # With the same settings the last phase continues.
+  last = phases[-1]
+  if changes := _describe_changes(last.settings, settings):
+    listing = ", ".join(changes)
+    if not is_new_phase:
+      raise ValueError(
+        f"{listing}: the run of {path} cannot resume at step {step} "
+        "with changed settings: restore them, choose another --output_dir, or "
+        "start a new phase with --new_phase=true"
+      )
 
-  # The first phase of a run begins with the first update and the first record.
-  last = phases[-1] if phases else training_plan.Phase(0, 0, settings)
-  changes = _describe_changes(last.settings, settings)
-  listing = ", ".join(changes)
-  if changes and not is_new_phase:
-    raise ValueError(
-      f"{listing}: the run of {path} cannot resume at step {step} "
-      "with changed settings: restore them, choose another --output_dir, or "
-      "start a new phase with --new_phase=true"
+    # A phase that begins at this step, too, has made no update: this one takes
+    # its place.
+    last = _phase_after(last, step, settings)
+    print(
+      f"new phase from step {step} and record {last.first_record}: {listing}"
     )
-
-  # The new phase takes the place of one that begins at this step, too. Other
-  # files, or another seed, give another series of records: it is read
-  # from its beginning.
-  if changes:
-    is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
-    record = last.record_at(step) if is_same_order else 0
-    print(f"new phase from step {step} and record {record}: {listing}")
     phases = [phase for phase in phases if phase.first_step < step]
-    last = training_plan.Phase(step, record, settings)
-  if changes or not phases:
     phases.append(last)
 
   if writes and phases != recorded:
@@ -421,6 +419,33 @@ def enter_phase(
     ]
     files.write_json(path, {"phases": entries})
   return last
+
+
+def _without_idle_phase(
+  recorded: Sequence[training_plan.Phase], step: int, settings
+) -> list[training_plan.Phase]:
+  """Leaves out a phase that was ended before its first update.
+
+  It stays if these are its settings, to continue. Else the phase before it may
+  continue, as if nobody had begun another one.
+  """
+  phases = list(recorded)
+  while len(phases) > 1 and phases[-1].first_step == step:
+    if not _describe_changes(phases[-1].settings, settings):
+      break
+    phases.pop()
+  return phases
+
+
+def _phase_after(
+  last: training_plan.Phase, step: int, settings
+) -> training_plan.Phase:
+  """Returns the phase of other settings that begins at a step."""
+  # Other files, or another seed, give another series of records: it is read
+  # from its beginning.
+  is_same_order = all(last.settings.get(k) == settings[k] for k in _ORDER)
+  record = last.record_at(step) if is_same_order else 0
+  return training_plan.Phase(step, record, settings)
 
 
 def _describe_changes(old, new) -> list[str]:
