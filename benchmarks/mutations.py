@@ -2,9 +2,10 @@
 
   python benchmarks/mutations.py --revision=HEAD
 
-Prints a line per mutation, "caught" or "survived". If the text of a mutation is
-not found, the exit status is 1: mend the table. Every run has its own copy of
-the files, so the checkout stays as it is. Takes half an hour.
+Prints a line per mutation, "caught" or "survived", and a sum per group. If the
+text of a mutation is not found, the exit status is 1: mend the table. The
+mutations are made in a copy: the checkout stays as it is. Needs git, what the
+tests need and, for the tests of golden cases, ../shared. Takes half an hour.
 """
 
 import argparse
@@ -133,17 +134,22 @@ def main() -> None:
   parser.add_argument("--revision", default="HEAD", help="a commit")
   parser.add_argument("--groups", nargs="*", default=list(GROUPS))
   arguments = parser.parse_args()
+
+  # A copy of the commit: work that is not committed is not measured.
   command = ["git", "archive", arguments.revision]
   archive = subprocess.check_output(command, cwd=ROOT)
   with tempfile.TemporaryDirectory() as folder:
     copy = pathlib.Path(folder, "copy")
     copy.mkdir()
     subprocess.run(["tar", "-x"], cwd=copy, input=archive, check=True)
-    # Beside the checkout, as tests look for it: what the original computed.
+
+    # What the original computed lies next to a checkout, and tests look there.
     copy.with_name("shared").symlink_to(ROOT.parent / "shared")
-    missing = sum(
-      measure(copy, name, GROUPS[name]) for name in arguments.groups
-    )
+
+    missing = 0
+    for name in arguments.groups:
+      missing += measure(copy, name, GROUPS[name])
+
   sys.exit(1 if missing else 0)
 
 
@@ -151,6 +157,8 @@ def measure(root: pathlib.Path, name: str, group: Group) -> int:
   """Prints the outcome of each mutation; returns how many are not found."""
   if fails(root, group.tests):
     raise SystemExit(f"{name}: the tests fail without any mutation")
+
+  # Each mutation stands alone: the file is restored before the next one.
   outcomes = []
   for old, new in group.mutations:
     path = find(root, group.files, old)
@@ -162,6 +170,7 @@ def measure(root: pathlib.Path, name: str, group: Group) -> int:
       path.write_text(text, encoding="utf-8")
     outcomes.append(outcome)
     print(f"{name:16} {outcome:12} {old}  ->  {new}", flush=True)
+
   caught = outcomes.count("caught")
   print(f"{name:16} {caught} of {len(outcomes)} caught", flush=True)
   return outcomes.count("no such text")
@@ -177,8 +186,12 @@ def find(root: pathlib.Path, files: list[str], old: str) -> pathlib.Path | None:
 
 def fails(root: pathlib.Path, tests: list[str]) -> bool:
   """Returns whether one of the tests fails."""
-  found = [test for test in tests if (root / test).exists()]
-  command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", *found]
+  # An older --revision may lack some of the files.
+  existing = [test for test in tests if (root / test).exists()]
+
+  # Without caches: a mutation may leave the size and the second of a file as
+  # they were, and Python would take the compiled file of the text before.
+  command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", *existing]
   command += ["-p", "no:cacheprovider"]
   status = subprocess.run(command, cwd=root, capture_output=True).returncode
   return status != 0

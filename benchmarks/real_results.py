@@ -16,6 +16,10 @@ machine these took.
 
 Every finished training is a line of rows.jsonl in the output folder and is not
 made again: a killed table resumes.
+
+Needs the tasks' files in ../shared/data and requirements/bench.txt. With the
+default rates and seeds, a task takes eight trainings; docs/results.md says for
+each task how many core-minutes one took.
 """
 
 import argparse
@@ -53,8 +57,11 @@ def make_plans(written: pathlib.Path) -> dict[str, Plan]:
     text_column=1,
     text_pair_column=2,
   )
+
+  # Sentences of CoNLL are tagged with the sentences around them.
   conll = tasks["conll"]
   conll.flags["document_context"] = "true"
+
   return {
     "mrpc": Plan(tasks["mrpc"], 4),
     "rte": Plan(tasks["rte"], 4),
@@ -73,6 +80,7 @@ def write_sts(folder: pathlib.Path) -> None:
   """Writes score and sentences of the STS benchmark, all three parts."""
   folder.mkdir(parents=True, exist_ok=True)
   for name in ("train", "dev", "test"):
+    # Between tabs, fields 5 to 7 of a line are the score and two sentences.
     path = contest.DATA / "sts_benchmark" / f"sts-{name}.csv"
     lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     rows = ("\t".join(line.split("\t")[4:7]) for line in lines)
@@ -111,10 +119,14 @@ class Trainings(NamedTuple):
   def finished(self, rate: float, seed: int) -> dict[str, Any]:
     """Returns the scores and the time of a training, made now if need be."""
     key = self.key(rate, seed)
+
+    # A row of the file has all of the key, and the results.
     if self.rows_file.exists():
       for line in self.rows_file.read_text("utf-8").splitlines():
         if key.items() <= (row := json.loads(line)).items():
           return row
+
+    # Only the row and the log of a training stay: its folder is temporary.
     with tempfile.TemporaryDirectory(dir=self.options.output_dir) as folder:
       row = key | self.train(pathlib.Path(folder), key)
     with open(self.rows_file, "a", encoding="utf-8") as file:
@@ -122,10 +134,18 @@ class Trainings(NamedTuple):
     return row
 
   def train(self, folder: pathlib.Path, key: dict[str, Any]) -> dict[str, Any]:
-    """Trains once; returns the scores by epoch, on the test set, the time."""
-    task, options = self.plan.task, self.options
+    """Trains once; returns the scores by epoch, on the test set, the time.
+
+    Args:
+      folder: for the program's output.
+      key: what `self.key` returns.
+    """
+    task = self.plan.task
+    options = self.options
     name = f"{self.name}-{self.library}-{key['rate']:g}-{key['seed']}"
     print(f"{name} ...", file=sys.stderr, flush=True)
+
+    # The flags that all programs have.
     flags = {
       "model": options.weights,
       "output_dir": folder,
@@ -143,21 +163,29 @@ class Trainings(NamedTuple):
     }
     if key["max_train_examples"]:
       flags["max_train_examples"] = key["max_train_examples"]
+
+    # run_squad.py scores its predictions; the other programs evaluate, which
+    # also tunes the thresholds of several labels. A test set is predicted last,
+    # with the best weights.
     if task.program == "run_squad.py":
       flags["do_predict"] = "true"
     else:
-      flags["do_eval"] = "true"  # It tunes thresholds.
+      flags["do_eval"] = "true"
     if task.test:
       flags |= {"do_predict": "true", "predict_file": task.test["eval_file"]}
+
     log = options.output_dir / f"{name}.log".replace(" ", "-")
     program = "benchmarks/timed_program.py", self.library, task.program
     transfer.run(log, task.flags | flags, *program)
+
+    # What the program and timed_program.py left.
     lines = (folder / "evaluations.jsonl").read_text().splitlines()
     epochs = [json.loads(line)[f"eval_{task.metric}"] for line in lines]
     test = None
     if task.test:
       scores = json.loads((folder / "predict_metrics.json").read_text())
       test = scores["metrics"][task.metric]
+
     return {
       "metric": task.metric,
       "dev": [score / task.unit for score in epochs],
@@ -175,10 +203,14 @@ class Trainings(NamedTuple):
   def cells(self, first: Self, rate: float, seeds: list[int]) -> list[str]:
     """Returns the row of the table; `first` is what times are compared with."""
     rows = [self.finished(rate, seed) for seed in seeds]
-    ratios = [
-      row["core_seconds"] / first.finished(rate, row["seed"])["core_seconds"]
-      for row in rows
-    ]
+
+    # Trainings with the same seed were made one after the other, so a machine
+    # that was slow for a while was slow for both.
+    ratios = []
+    for row in rows:
+      compared = first.finished(rate, row["seed"])
+      ratios.append(row["core_seconds"] / compared["core_seconds"])
+
     test = [row["test"] for row in rows if row["test"] is not None]
     return [
       self.name,
@@ -201,10 +233,13 @@ def compare(
   contestants = [
     Trainings(name, library, plan, options) for library in options.libraries
   ]
+
+  # The first library chooses the rate for all.
   rate = contestants[0].choose(options.rates, options.seeds[0])
   for seed in options.seeds:
     for contestant in contestants:
       contestant.finished(rate, seed)
+
   for contestant in contestants:
     yield contestant.cells(contestants[0], rate, options.seeds)
 
@@ -214,8 +249,8 @@ def main() -> None:
   add = parser.add_argument
   add("--output_dir", type=pathlib.Path, required=True)
   add("--weights", type=pathlib.Path, default=MINILM, help="a model's folder")
-  known = list(make_plans(pathlib.Path()))
-  add("--tasks", nargs="+", choices=known, default=known)
+  names = list(make_plans(pathlib.Path()))
+  add("--tasks", nargs="+", choices=names, default=names)
   libraries = [contest.OURS, contest.PEER]
   add("--libraries", nargs="+", choices=libraries, default=libraries)
   add("--rates", nargs="+", type=float, default=[3e-5, 5e-5, 1e-4])
@@ -231,10 +266,13 @@ def main() -> None:
   )
   options = parser.parse_args()
   options.weights = options.weights.resolve()
+
+  # "beside" is the first library's column, "others" are other processes.
   print(f"on {contest.describe_machine()}")
   heads = ["task", "score", "by", "rate", "dev", "test"]
   heads += ["seconds", "core-seconds", "beside", "others"]
   transfer.start_table(options, heads, WRITERS)
+
   plans = make_plans(options.output_dir)
   for name in options.tasks:
     for cells in compare(name, plans[name], options):

@@ -10,6 +10,10 @@ epoch on the development set was best. A row is the mean over the seeds and its
 standard deviation, after 1, 2, 4 and 8 epochs, at the best epoch and, if there
 are labels that nothing was chosen by, on the test set. Runs that are finished
 are not made again, so a killed table resumes.
+
+Needs the tasks' files in ../shared/data. With the default rates and seeds, a
+row takes five trainings, each with its log in the output folder. Prints the
+table in Markdown, a row as soon as it is complete.
 """
 
 import argparse
@@ -72,10 +76,12 @@ def make_tasks(written: pathlib.Path) -> dict[str, Task]:
   """Returns the tasks by name; a folder holds what `WRITERS` write."""
   squad = contest.DATA / "squad"
   return {
+    # GLUE, scored on the dev sets alone.
     "mrpc": glue("MRPC"),
     "rte": glue("RTE"),
     "sts-b": glue("STS-B", "pearson"),
     "sst-2": glue("SST-2"),
+    # Tables of texts, each with a test set.
     "imdb": classified(written / "imdb" / "test.csv"),
     "goemotions": classified(
       contest.DATA / "multilabel" / "test.tsv",
@@ -89,10 +95,12 @@ def make_tasks(written: pathlib.Path) -> dict[str, Task]:
     "chnsenticorp": classified(
       contest.DATA / "chnsenticorp" / "test.tsv", text_column="text_a"
     ),
+    # Names in English news and in Chinese curricula vitae.
     "conll": tagged("eng.train", "eng.testa", "eng.testb"),
     "resume": tagged(
       *(f"resume_zh/{part}.char.bmes" for part in ("train", "dev", "test"))
     ),
+    # Choices and questions, scored on the dev sets alone.
     "swag": Task(
       {"data_dir": contest.DATA / "swag"}, "accuracy", "run_multiple_choice.py"
     ),
@@ -117,9 +125,12 @@ def write_imdb(folder: pathlib.Path) -> None:
       lines = file.read().strip("\n").split("\n")[1:]
     parts[name] = [line.split("\t")[1:] for line in lines]
     random.Random(contest.SEED).shuffle(parts[name])
+
+  # Each 25th of the 25,000 training reviews.
   reviews = parts["train"]
   parts["dev"] = reviews[::25]
   parts["train"] = [row for i, row in enumerate(reviews) if i % 25]
+
   folder.mkdir(parents=True, exist_ok=True)
   for name, rows in parts.items():
     with open(folder / f"{name}.csv", "w", encoding="utf-8") as file:
@@ -127,7 +138,11 @@ def write_imdb(folder: pathlib.Path) -> None:
 
 
 def write_cmrc(folder: pathlib.Path) -> None:
-  """Writes CMRC 2018's trial set and two thirds of dev's articles; the rest."""
+  """Writes train and dev of CMRC 2018, a Chinese SQuAD, as JSON.
+
+  Its training set is not in ../shared/data: train is the trial set and two of
+  three articles of the dev set, and dev is every third article.
+  """
   source = contest.DATA / "cmrc2018"
   dev = json.loads((source / "cmrc2018_dev.json").read_text("utf-8"))["data"]
   trial = json.loads((source / "cmrc2018_trial.json").read_text("utf-8"))
@@ -135,6 +150,7 @@ def write_cmrc(folder: pathlib.Path) -> None:
     "train": [*map(as_squad, trial), *(a for i, a in enumerate(dev) if i % 3)],
     "dev": dev[::3],
   }
+
   folder.mkdir(parents=True, exist_ok=True)
   for name, articles in parts.items():
     (folder / f"{name}.json").write_text(json.dumps({"data": articles}))
@@ -143,18 +159,21 @@ def write_cmrc(folder: pathlib.Path) -> None:
 def as_squad(article: dict[str, Any]) -> dict[str, Any]:
   """Returns an article of the trial set in SQuAD's form."""
   context = article["context_text"]
-  questions = [
-    {
-      "id": item["query_id"],
-      "question": item["query_text"],
-      "answers": [
-        {"text": text, "answer_start": context.find(text)}
-        for text in item["answers"]
-        if text in context
-      ],
-    }
-    for item in article["qas"]
-  ]
+  questions = []
+  for item in article["qas"]:
+    # The trial set says no offsets; the first place of the text is taken.
+    answers = [
+      {"text": text, "answer_start": context.find(text)}
+      for text in item["answers"]
+      if text in context
+    ]
+    questions.append(
+      {
+        "id": item["query_id"],
+        "question": item["query_text"],
+        "answers": answers,
+      }
+    )
   return {"paragraphs": [{"context": context, "qas": questions}]}
 
 
@@ -183,8 +202,11 @@ class Arm(NamedTuple):
     """Runs the task's program; its log is `folder`.log."""
     length = self.options.max_seq_length or self.task.max_seq_length
     flags |= {"max_seq_length": length, "report": "false"}
+
+    # run_squad.py scores its predictions and has no --do_eval.
     is_squad = self.task.program == "run_squad.py"
     flags["do_predict" if is_squad else "do_eval"] = "true"
+
     log = folder.with_name(f"{folder.name}.log")
     run(log, self.task.flags | flags, self.task.program)
 
@@ -193,7 +215,10 @@ class Arm(NamedTuple):
 
   def train(self, rate: float, seed: int) -> list[float]:
     """Fine-tunes once; returns the score after each epoch."""
-    folder, options = self.folder(rate, seed), self.options
+    folder = self.folder(rate, seed)
+    options = self.options
+
+    # A training that was killed has no file "done", and is resumed.
     if not (folder / "done").exists():
       print(f"{folder.name} ...", file=sys.stderr, flush=True)
       limit = options.max_train_examples
@@ -213,6 +238,7 @@ class Arm(NamedTuple):
         bias_correction=options.bias_correction,
       )
       (folder / "done").touch()
+
     lines = (folder / "evaluations.jsonl").read_text().splitlines()
     name = f"eval_{self.task.metric}"
     return [json.loads(line)[name] / self.task.unit for line in lines]
@@ -221,8 +247,11 @@ class Arm(NamedTuple):
     """Returns the best weights' score on the test set."""
     folder = self.folder(rate, seed)
     out = folder / "test"
+
+    # As a --model, the folder of a training gives its best weights.
     if not (out / "eval_results.txt").exists():
       self.run(folder, model=folder, output_dir=out, **self.task.test)
+
     lines = (out / "eval_results.txt").read_text().splitlines()
     scores = dict(line.split(" = ") for line in lines)
     return float(scores[f"eval_{self.task.metric}"])
@@ -237,7 +266,15 @@ class Row(NamedTuple):
 
 
 def tune(train: Callable, test: Callable | None, rates, seeds) -> Row:
-  """Trains with each rate, then with each seed at the best rate."""
+  """Trains with each rate, then with each seed at the best rate.
+
+  Args:
+    train: takes a rate and a seed; returns the score after each epoch.
+    test: takes a rate and a seed; returns the score on the test set. None:
+      without a test set.
+    rates: of learning, to choose from.
+    seeds: the first one chooses the rate.
+  """
   first = {rate: max(train(rate, seeds[0])) for rate in rates}
   rate = max(first, key=first.get)
   epochs = [train(rate, seed) for seed in seeds]
@@ -256,9 +293,11 @@ def start_table(options, heads, writers) -> None:
   """Makes the output folder, with the tasks' data; prints the table's head."""
   options.output_dir = options.output_dir.resolve()
   options.output_dir.mkdir(parents=True, exist_ok=True)
+
   for name in writers.keys() & set(options.tasks):
     if not (options.output_dir / name).exists():
       writers[name](options.output_dir / name)
+
   print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
 
 
@@ -267,8 +306,8 @@ def main() -> None:
   add = parser.add_argument
   add("--output_dir", type=pathlib.Path, required=True)
   add("--models", nargs="+", required=True, metavar="NAME=FOLDER")
-  known = list(make_tasks(pathlib.Path()))
-  add("--tasks", nargs="+", choices=known, default=known)
+  names = list(make_tasks(pathlib.Path()))
+  add("--tasks", nargs="+", choices=names, default=names)
   arms = ["scratch", "pretrained"]
   add("--arms", nargs="+", choices=arms, default=arms)
   add("--rates", nargs="+", type=float, default=[1e-4, 3e-4, 1e-3])
@@ -281,26 +320,35 @@ def main() -> None:
   add("--max_seq_length", type=int, help="default: the task's, 128 or 256")
   add("--skip_test", action="store_true", help="no test sets")
   options = parser.parse_args()
+
+  # The head of the table.
   shown = [epoch for epoch in SHOWN_EPOCHS if epoch <= options.epochs]
   heads = ["task", "model", "start", "rate"]
   heads += [f"epoch {epoch}" for epoch in shown] + ["best epoch", "test"]
   start_table(options, heads, WRITERS)
+
+  # A row for each task, model and arm.
   tasks = make_tasks(options.output_dir)
   for name in options.tasks:
     for named_model in options.models:
       model, _, path = named_model.partition("=")
       folder = pathlib.Path(path).resolve()
+
+      # Both arms have the same config and vocabulary.
       scratch = {
         "bert_config_file": folder / "bert_config.json",
         "vocab_file": folder / "vocab.txt",
       }
       starts = {"scratch": scratch, "pretrained": {"model": folder}}
+
       for start in options.arms:
         arm = Arm(
           tasks[name], f"{name}-{model}-{start}", starts[start], options
         )
         test = None if options.skip_test or not arm.task.test else arm.test
         row = tune(arm.train, test, options.rates, options.seeds)
+
+        # The best epoch is chosen seed by seed, then averaged.
         by_epoch = list(zip(*row.epochs, strict=True))
         cells = [name, model, start, f"{row.rate:g}"]
         cells += [percent(by_epoch[epoch - 1]) for epoch in shown]

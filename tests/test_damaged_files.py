@@ -31,6 +31,7 @@ def read(folder, restore=checkpoints.restore):
 
 
 def damage(folder, step):
+  # After `write`, a byte in the middle of the 200 bytes of a.
   tiny.damage(folder / f"model.ckpt-{step}.{DATA}", 100)
 
 
@@ -43,6 +44,8 @@ def test_two_faults_of_a_checkpoint_are_one_line(tmp_path, capsys):
   everything = {"a/adam_m": tf.Variable([1.0] * 50), **weights}
   for step in (1, 2):
     checkpoints.save(str(tmp_path), step, everything, 0)
+  # The tensors lie in the order of their names, with 200 bytes each: these are
+  # a byte of a/adam_m and a byte of b.
   tiny.damage(tmp_path / f"model.ckpt-2.{DATA}", 100)
   tiny.damage(tmp_path / f"model.ckpt-2.{DATA}", 300)
   assert checkpoints.restore(str(tmp_path), weights) == 1
@@ -136,6 +139,8 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
   damage(tmp_path, 4)
   calls = []
 
+  # The loop calls it before each update. Training resumes at step 2, so two
+  # calls let steps 3 and 4 be made, and the third one stops it.
   def agree(strategy, count, stopping):
     calls.append(count)
     return count, len(calls) > 2
@@ -146,8 +151,10 @@ def test_stopping_at_a_step_that_is_damaged_saves_it(tmp_path, monkeypatch):
   assert tiny_training.saved(tmp_path, 4)["global_step"] == 4
 
 
+# How a line starts and how it ends; {} is the folder.
 BEST_IS_DAMAGED = (
-  "{}/best/model.ckpt-1: a is damaged: |; trying {}/model.ckpt-1"
+  "{}/best/model.ckpt-1: a is damaged: ",
+  "; trying {}/model.ckpt-1",
 )
 
 
@@ -155,14 +162,17 @@ BEST_IS_DAMAGED = (
   ("fault", "is_kept", "restored", "lines"),
   [
     (damage, True, (1, 1.0), [BEST_IS_DAMAGED]),
-    (lose_index, True, (None, 0.0), ["|; trying the newest weights"]),
+    (lose_index, True, (None, 0.0), [("", "; trying the newest weights")]),
     (
       damage,
       False,
       (None, 0.0),
       [
         BEST_IS_DAMAGED,
-        "{}/model.ckpt-1: a is damaged: |; trying the newest weights",
+        (
+          "{}/model.ckpt-1: a is damaged: ",
+          "; trying the newest weights",
+        ),
       ],
     ),
   ],
@@ -177,9 +187,9 @@ def test_damaged_best_weights_are_those_of_their_step_or_skipped(
     damage(tmp_path, 1)
   assert read(tmp_path, model_selection.restore_best) == restored
   said = capsys.readouterr().err.splitlines()
-  for line, expected in zip(said, lines, strict=True):
-    start, end = expected.format(tmp_path, tmp_path).split("|")
-    assert line.startswith(start) and line.endswith(end)
+  for line, (start, end) in zip(said, lines, strict=True):
+    assert line.startswith(start.format(tmp_path))
+    assert line.endswith(end.format(tmp_path))
 
 
 def test_damaged_best_weights_are_mended(tmp_path):

@@ -30,7 +30,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=[modeling.BertModel, compiled.BertModel], autouse=True)
+@pytest.fixture(
+  params=[modeling.BertModel, compiled.BertModel],
+  ids=["plain", "compiled"],
+  autouse=True,
+)
 def model_class(request, monkeypatch):
   """Runs every test with the plain model and with the one of programs."""
   classes = encoder_table.EncoderClasses(modeling.BertConfig, request.param)

@@ -30,7 +30,7 @@ def test_answers_are_those_of_the_model(case, tmp_path):
   requests = tiny_models.write_case(tmp_path, case, layers=1)
   path = tiny_models.run_export(tmp_path)
   exported, trained = bert.load(path), bert.load(tmp_path)
-  assert exported.task == trained.task == tiny_models.CASES[case][0]
+  assert exported.task == trained.task == tiny_models.CASES[case].kind
   assert exported.labels == trained.labels
   assert exported(requests) == tiny_models.close(trained(requests), abs=1e-4)
   request = exported._model.maker.encode(requests[0])
@@ -240,7 +240,7 @@ def test_int8_is_compared_on_texts(case, tmp_path, capsys):
 def test_more_changes_than_the_limit_are_not_published(trained, monkeypatch):
   folder = trained
   tiny.write_pairs(folder / "dev.tsv", range(60))
-  # All weights are rounded away.
+  # Weights get the integers up to this number: below 0.5, all are rounded to 0.
   monkeypatch.setattr("bert.export.onnx_graph.LARGEST_INT8", 0.4)
   message = r"--quantize: [1-9]\d* of 60 answers changed .*--max_changed"
   flags = {"quantize": "int8", "eval_file": folder / "dev.tsv", **COLUMNS}

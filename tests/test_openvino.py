@@ -91,15 +91,15 @@ def test_threads_get_their_own_answers(export):
 
 
 def test_a_number_that_is_none_is_refused(export, monkeypatch):
-  name, compute = "_compile", openvino_engine.Engine._compile
+  compile_rightly = openvino_engine.Engine._compile
 
   def compile_wrongly(self, precision, attends=False):
-    infer = compute(self, precision, attends)
+    infer = compile_rightly(self, precision, attends)
     if precision == "f32":
       return infer
     return lambda ids: {k: v * np.nan for k, v in infer(ids).items()}
 
-  monkeypatch.setattr(openvino_engine.Engine, name, compile_wrongly)
+  monkeypatch.setattr(openvino_engine.Engine, "_compile", compile_wrongly)
   model = exported_model.ExportedModel(str(export), engine="openvino")
   assert not HAS_BFLOAT16 or model.engine_name == (
     "openvino, float32; bfloat16 (differs by nan% from float32)"

@@ -151,8 +151,17 @@ def test_the_file_button_and_the_link_have_the_style_of_the_page(serve):
     assert page.script(code, "link", None)[1] == "rgb(86, 180, 233)"
 
 
+def ask_good_film(page):
+  """Types "good film" and sends it by Ctrl+Enter; waits for the answer."""
+  fill(page, text="")
+  page.script("document.querySelector('#note').textContent = ''")
+  keys = "good film" + browser.CONTROL + browser.ENTER
+  page.type("#in-text", keys)
+  answered(page)
+
+
 def test_words_that_mattered(classifier):
-  test_typing_and_clicking_once(classifier)
+  ask_good_film(classifier)
   classifier.click("#weigh")
   text = classifier.wait("document.querySelector('#weighed').textContent")
   assert text.startswith("of the text: blue speaks for the answer")
@@ -162,16 +171,13 @@ def test_words_that_mattered(classifier):
   assert all(title.endswith("without it") for _, title in marks)
 
 
-def test_typing_and_clicking_once(classifier):
-  fill(classifier, text="")
-  classifier.script("document.querySelector('#note').textContent = ''")
-  keys = "good film" + browser.CONTROL + browser.ENTER
-  classifier.type("#in-text", keys)
-  answered(classifier)
+def test_control_and_enter_ask(classifier):
+  ask_good_film(classifier)
+  assert bars(classifier) and classifier.faults() == []
 
 
 def test_attention_of_all_heads(classifier):
-  test_typing_and_clicking_once(classifier)
+  ask_good_film(classifier)
   classifier.click("#attend")
   classifier.wait("document.querySelectorAll('#heads button').length === 5")
   assert classifier.text("#chosen") == "layer 0, head 0"
@@ -192,7 +198,7 @@ def test_attention_of_all_heads(classifier):
 
 
 def test_errors_clear_the_answer_and_nothing_is_not_asked(classifier):
-  test_typing_and_clicking_once(classifier)
+  ask_good_film(classifier)
   fill(classifier, text=" ")
   classifier.click("#ask")
   assert classifier.wait(ERROR) == "Nothing to answer: type a text."
@@ -256,7 +262,7 @@ def test_a_long_file_is_shown_in_part(classifier, tmp_path):
 
 
 def test_links_and_programs(classifier, serve):
-  test_typing_and_clicking_once(classifier)
+  ask_good_film(classifier)
   if not classifier.script("return $('programs').open"):
     classifier.click("#programs summary")
   assert classifier.text("#link") == "Link to this text"
@@ -316,7 +322,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_tasks(serve, case):
-  request = tiny_models.CASES[case][4][0]
+  request = tiny_models.CASES[case].requests[0]
   with open_page(serve(case), width=390, dark=True) as page:
     for name in CASES[case]:
       value = request.get(name, "")

@@ -60,7 +60,8 @@ def expected(trained):
 
   def compute(text, pair=""):
     a, b = tokenizer.encode(text), tokenizer.encode(pair)
-    packing.truncate_pair(a, b, 16 - (3 if b else 2))
+    # [CLS] and one [SEP] or two; their ids are the places in tiny.SPECIAL.
+    packing.truncate_pair(a, b, tiny.SEQUENCE - (3 if b else 2))
     packed = packing.pack(a, b, cls_id=2, sep_id=3)
     logits = model(*(tf.constant([values]) for values in packed)).numpy()[0]
     return float((np.exp(logits) / np.exp(logits).sum())[1])
@@ -71,6 +72,7 @@ def expected(trained):
 def predict(folder, stdin=b"", **flags):
   """Runs the program here; returns the result and the answers in it."""
   flags["export_dir"] = folder / "export"
+  # It reads descriptor 0 and not sys.stdin; see `request_lines._raw_lines`.
   before = os.dup(0)
   try:
     with tempfile.TemporaryFile() as file:

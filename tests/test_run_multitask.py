@@ -138,14 +138,7 @@ def test_the_first_update_of_a_head_is_corrected_as_its_first(tasks):
   np.testing.assert_allclose(change, 2e-3 * (1 - 6 / 12), rtol=1e-3)
 
 
-@pytest.fixture(name="whole", scope="module")
-def train_all(tasks):
-  """A run of all tasks, every second step of which was saved."""
-  folder, entries = tasks
-  out = tiny.run_tasks(folder, list(entries.values()), "whole", **ALL)
-  return succeed(out)
-
-
+# A run of all tasks: 12 steps, each second one saved, each sixth evaluated.
 ALL = {
   "num_train_steps": 12,
   "save_checkpoints_steps": 2,
@@ -155,6 +148,14 @@ ALL = {
   "eval_every_steps": 6,
   "best_metric": "good/accuracy",
 }
+
+
+@pytest.fixture(name="whole", scope="module")
+def train_all(tasks):
+  """A run of all tasks, every second step of which was saved."""
+  folder, entries = tasks
+  out = tiny.run_tasks(folder, list(entries.values()), "whole", **ALL)
+  return succeed(out)
 
 
 def test_losses_scores_and_reports_are_by_task(whole, tasks):
@@ -264,6 +265,7 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
   _, entries = tasks
   others = {"num_train_steps": 40, "do_eval": True}
   output = succeed(tiny.run_tasks(tmp_path, [entries["good"], words], **others))
+  # 40 of the 90 examples of both tasks; the task's weight has no part in it.
   assert "task gpt: 40 examples, rate 0.4444" in output
   assert output.count("next: python export_saved_model.py") == 1  # For "good".
   scores = tiny.read_results(tmp_path / "out/tasks/gpt")

@@ -102,7 +102,8 @@ def test_a_killed_run_resumes(encoder, here, monkeypatch):
   run(here, model)
   whole, calls = (here / "i.npy").read_bytes(), []
   (here / "i.npy").unlink()
-  # It was killed within the second block.
+  # It was killed within the second block of two vectors: a header of 128 bytes,
+  # three vectors of 16 numbers of float16, and five bytes of the fourth.
   (here / "i.npy.part").write_bytes(whole[: 128 + 3 * 2 * 16 + 5])
 
   def encode(model, texts, *prompt):

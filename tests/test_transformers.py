@@ -143,6 +143,8 @@ def test_shards_are_read_as_one(pretraining_model, tmp_path):
   theirs.save_pretrained(tmp_path, max_shard_size="8KB")
   assert not (tmp_path / "model.safetensors").exists()
   values = any_model.values(tmp_path)
+  # The embeddings, 2 layers, the pooler, the heads of masked words and of the
+  # next sentence.
   assert len(values) == 5 + 16 * 2 + 2 + 5 + 2
   kernel = theirs.bert.encoder.layer[1].output.dense.weight.detach().numpy()
   assert np.array_equal(

@@ -13,7 +13,8 @@ import tiny
 import tiny_models
 import workers
 
-# Whose gradients are rounding alone: a softmax is over what they are added to.
+# Variables whose gradients are 0 but for rounding: such a bias is added to all
+# the scores that one softmax compares, so it changes no probability.
 _ROUNDING = {
   "run_pretraining": "key/bias",
   "run_classifier": "key/bias",

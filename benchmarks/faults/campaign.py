@@ -1,6 +1,13 @@
 """Makes faults happen, again and again, and prints the outcome of each kind.
 
 python benchmarks/faults/campaign.py --rounds=20 --output=faults.json
+
+Kills programs, fills disks and damages files while tiny models are trained, and
+looks whether anything that had been saved is lost, and whether the same command
+then comes to the end that it has without a fault. Prints the table of
+docs/reliability.md, in which each row says how many seconds it took; the exit
+status is 1 if a round lost something or did not recover. Needs Linux; the full
+tmpfs and the read-only folder need root, and are left out without it.
 """
 
 import argparse
@@ -34,7 +41,9 @@ class Campaign:
   """
 
   def __init__(self, folder: pathlib.Path, rounds: int, seed: int):
-    self._folder, self._rounds, self._seed = folder, rounds, seed
+    self._folder = folder
+    self._rounds = rounds
+    self._seed = seed
     self._few = max(2, rounds // 4)
     self._whole = None
 
@@ -46,8 +55,10 @@ class Campaign:
 
   def training(self):
     """SIGKILL of pre-training, of fine-tuning and of several tasks."""
+    # What the interrupted trainings are compared with.
     tuning = trainings.fine_tuning(self._folder / "tuning").run_whole()
     tasks = trainings.several_tasks(self._folder / "tasks").run_whole()
+
     for kind, whole in (
       ("SIGKILL of pre-training", self._whole_pretraining()),
       ("SIGKILL of fine-tuning", tuning),
@@ -67,7 +78,9 @@ class Campaign:
 
   def disk(self):
     """A full disk."""
-    rounds, seed, folder = self._rounds, self._seed, self._folder / "disk"
+    rounds = self._rounds
+    seed = self._seed
+    folder = self._folder / "disk"
     yield storage.fill_by_limit(self._whole_pretraining(), self._few, seed)
     yield storage.fill_disk(folder, self._few, seed)
     yield storage.fill_making_records(folder / "records", rounds, seed)
@@ -109,7 +122,8 @@ class Campaign:
 
   def workers(self):
     """One worker of two killed, or with other data."""
-    folder, few = self._folder / "workers", self._few
+    folder = self._folder / "workers"
+    few = self._few
     yield lost_workers.kill_worker(folder / "killed", few, self._seed)
     yield lost_workers.give_other_data(folder / "other", few, self._seed)
 
@@ -126,12 +140,18 @@ KINDS = [name for name in vars(Campaign) if not name.startswith("_")]
 
 def jump() -> None:
   """Makes the clock of this process, and the files' times, jump by an hour."""
-  real_time, real_time_ns = time.time, time.time_ns
+  real_time = time.time
+  real_time_ns = time.time_ns
   generator = random.Random(os.getpid())
+
+  # By chance, a call is an hour early, an hour late or right, so that code that
+  # orders files or waits by this clock fails.
   time.time = lambda: real_time() + generator.choice([-3600, 0, 3600])
   time.time_ns = lambda: (
     real_time_ns() + generator.choice([-1, 0, 1]) * 3600 * (10**9)
   )
+
+  # Newer checkpoints may now have older times.
   for path in pathlib.Path(tempfile.gettempdir()).rglob("model.ckpt-*"):
     now = time.time()
     os.utime(path, (now, now))
@@ -140,9 +160,12 @@ def jump() -> None:
 def run(kinds: list[str], rounds: int, seed: int) -> list[dict]:
   """Runs the campaign; prints each row when it is done."""
   done = []
+
+  # Everything lies below this folder, where `jump` finds the checkpoints.
   with tempfile.TemporaryDirectory(prefix="faults-") as folder:
     tempfile.tempdir = folder
     campaign = Campaign(pathlib.Path(folder), rounds, seed)
+
     for kind in kinds:
       for row in getattr(campaign, kind)():
         done.append(row.as_dict())
@@ -157,9 +180,11 @@ def main() -> int:
   parser.add_argument("--kinds", default=",".join(KINDS))
   parser.add_argument("--output", help="a file for the rows, as JSON")
   options = parser.parse_args()
+
   print(f"seed {options.seed}, {options.rounds} rounds", flush=True)
   done = run(options.kinds.split(","), options.rounds, options.seed)
   print(rows.as_table(done))
+
   if options.output:
     pathlib.Path(options.output).write_text(json.dumps(done, indent=2) + "\n")
   return any(r["lost"] or r["recovered"] != r["rounds"] for r in done)

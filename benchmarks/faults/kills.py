@@ -31,7 +31,8 @@ class Chain:
   """
 
   def __init__(self, whole: trainings.Whole, row: rows.Row, prepare=None):
-    self._whole, self.row = whole, row
+    self._whole = whole
+    self.row = row
     self._prepare = prepare or (lambda: None)
     self._numbers = itertools.count()
     self._begin()
@@ -49,9 +50,12 @@ class Chain:
 
   def watch(self, child: processes.Child) -> bool:
     """Looks whether it has gone on, and how; returns whether it has."""
+    # The program prints once per start at which step it resumes.
     match = not self._is_resumed and _RESUMED.search(child.text())
     if match:
       self._is_resumed = True
+
+      # Only now is it known whether the rounds before were survived.
       faults = []
       if int(match[1]) != self._newest:
         self.row.lost += self._waiting
@@ -79,6 +83,8 @@ class Chain:
     """Looks at what a fault has left."""
     self.row.rounds += 1
     self._waiting += 1
+
+    # All that had been saved must be there, equal to the whole run's.
     steps = trainings.saved_steps(self.out)
     faults = self._whole.check(self.out, steps)
     newest = steps[-1] if steps else 0
@@ -120,16 +126,21 @@ def kill_training(
   whole: trainings.Whole, kind: str, rounds: int, seed: int, prepare=None
 ) -> rows.Row:
   """Kills a training at moments spread over start-up, steps and saving."""
-  row, generator = rows.Row(kind), random.Random(seed)
+  row = rows.Row(kind)
+  generator = random.Random(seed)
   chain = Chain(whole, row, prepare)
-  start_up = 4.0  # Seconds, until it is known better.
+
+  start_up = 4.0  # Seconds until the first checkpoint; measured below.
   while row.rounds < rounds:
     child = chain.start()
+
+    # Any moment of the start-up or of the 2.5 seconds that follow it.
     moment = generator.uniform(0, start_up + 2.5)
     while child.poll() is None and time.monotonic() < child.started + moment:
       if chain.watch(child) and not trainings.saved_steps(chain.out):
         start_up = time.monotonic() - child.started
       time.sleep(0.002)
+
     if chain.has_ended(child):
       continue
     _kill(chain, child)
@@ -152,12 +163,15 @@ def _kill(chain, child):
 def kill_saving(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
   """Kills a training while it writes a checkpoint."""
   row = rows.Row("SIGKILL while a checkpoint is written")
-  generator, chain = random.Random(seed), Chain(whole, row)
+  generator = random.Random(seed)
+  chain = Chain(whole, row)
+
   while row.rounds < rounds:
     child = chain.start()
     for _ in range(generator.randint(1, 3)):
       _wait_for_saving(chain, child)
     time.sleep(generator.uniform(0, 0.03))  # It takes about that long.
+
     if not chain.has_ended(child):
       _kill(chain, child)
   chain.finish()
@@ -190,6 +204,8 @@ class Records:
   def __init__(self, folder: pathlib.Path):
     folder.mkdir(parents=True)
     self.folder = folder
+
+    # Each of the 400 sentences is a document: an empty line or two follow it.
     words = [f"word{number}" for number in range(200)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (folder / "vocab.txt").write_text("\n".join(special + words) + "\n")
@@ -198,6 +214,7 @@ class Records:
       " ".join(source.choices(words, k=12)) + "\n" * source.choice([1, 1, 1, 2])
       for _ in range(400)
     ]
+
     (folder / "text.txt").write_text("\n".join(sentences))
 
   def start(self, seed=1, variant=0, **options) -> subprocess.Popen:
@@ -245,16 +262,25 @@ def kill_making_records(
   folder: pathlib.Path, rounds: int, seed: int
 ) -> rows.Row:
   """Kills the making of records, into an empty folder and over older ones."""
-  row, generator = rows.Row("SIGKILL of making records"), random.Random(seed)
-  records, made, seconds = Records(folder), {}, {}
+  row = rows.Row("SIGKILL of making records")
+  generator = random.Random(seed)
+  records = Records(folder)
+
+  # What each variant makes with each of two seeds, and how long it takes.
+  made = {}
+  seconds = {}
   for variant, one in itertools.product(range(len(VARIANTS)), (1, 2)):
     start = time.monotonic()
     made[variant, one] = records.make(one, variant)
     seconds[variant] = time.monotonic() - start
     records.clear()
+
   while row.rounds < rounds:
-    variant, is_over = row.rounds % len(VARIANTS), row.rounds % 2
+    # Every second round writes over the records of another seed.
+    variant = row.rounds % len(VARIANTS)
+    is_over = row.rounds % 2
     old = records.make(2, variant) if is_over else {}
+
     child = records.start(1, variant)
     time.sleep(generator.uniform(0, seconds[variant]))
     workers = _children(child.pid)
@@ -263,9 +289,12 @@ def kill_making_records(
     if child.returncode != -9:  # It was faster this time.
       records.clear()
       continue
+
     row.rounds += 1
     row.note("over older ones" if is_over else "where none were")
     _compare_records(row, records, old, made[variant, 1], workers)
+
+    # The same command then makes what it makes without a kill.
     again = records.make(1, variant)
     row.recovered += again == made[variant, 1]
     records.clear()
@@ -274,15 +303,18 @@ def kill_making_records(
 
 def _compare_records(row, records, old, new, workers):
   """Checks that each file is the old or the new one, and no worker lives on."""
-  found = records.contents()
+  contents = records.contents()
   for name in new:
-    if name not in found and name not in old:
+    if name not in contents and name not in old:
       continue
-    if found.get(name) not in (old.get(name), new[name]):
+    if contents.get(name) not in (old.get(name), new[name]):
       row.lost += 1
       row.complain(f"{name} is neither old nor new")
-  if any(name.startswith(".") for name in found):
+
+  # A killed process cannot remove them; the next one does.
+  if any(name.startswith(".") for name in contents):
     row.note("with temporary files left")
+
   if not processes.wait_until(
     lambda: not any(map(_is_alive, workers)), seconds=10
   ):

@@ -50,7 +50,7 @@ class _Pair:
 
 
 class _PairTraining(trainings.Training):
-  """A training by two workers."""
+  """A training by two workers, with the interface of its base."""
 
   def start(self, out, prepare=None):
     return _Pair([self, self], out)
@@ -58,18 +58,22 @@ class _PairTraining(trainings.Training):
 
 def kill_worker(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
   """Kills one of two workers at a random moment of their training."""
-  row, generator = rows.Row("one worker of two killed"), random.Random(seed)
+  row = rows.Row("one worker of two killed")
+  generator = random.Random(seed)
   training = trainings.pretraining(
     folder, steps=400, every=5, distribution="multi_worker"
   )
   whole = _PairTraining(*training).run_whole()
   chain = kills.Chain(whole, row)
+
   while row.rounds < rounds:
+    # Both have to be at work: they save a checkpoint first.
     pair = chain.start()
     chain.wait_for_saved(pair, 1)
     time.sleep(generator.uniform(0, 2))
     if chain.has_ended(pair):
       continue
+
     victim = generator.randrange(2)
     _lose(row, pair, victim)
     chain.end_round()
@@ -79,9 +83,13 @@ def kill_worker(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
 
 def _lose(row, pair, victim):
   pair.workers[victim].kill()
-  start, other = time.monotonic(), pair.workers[1 - victim]
+
+  start = time.monotonic()
+  other = pair.workers[1 - victim]
   other.wait(_MOST_SECONDS)
   seconds = time.monotonic() - start
+
+  # The table counts in steps of five seconds.
   if other.status is None:
     row.complain(f"the other did not end in {_MOST_SECONDS} s")
     other.kill()
@@ -96,14 +104,19 @@ def give_other_data(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
   """Gives one of two workers other records: both must refuse to train."""
   row = rows.Row("workers with different data")
   generator = random.Random(seed)
+
+  # The same training twice, but for one of its three files of records.
   flags = {"steps": 40, "every": 10, "distribution": "multi_worker"}
   training = trainings.pretraining(folder / "one", **flags)
   other = trainings.pretraining(folder / "other", **flags)
   records = folder / "other" / f"{generator.randrange(3)}.tfrecord"
   tiny.write_records(records, range(500, 530))
+
   training = _PairTraining(*training)
   whole = training.run_whole()
+
   while row.rounds < rounds:
+    # From the start or from a checkpoint; either worker has the other data.
     step = generator.choice([0, 10, 20, 30])
     out = whole.copy(f"differing-{row.rounds}", step)
     both = [training, other]
@@ -111,6 +124,7 @@ def give_other_data(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
     pair = _Pair(both, out)
     pair.wait()
     row.rounds += 1
+
     errors = [worker.error() for worker in pair.workers]
     expected = "the workers of TF_CONFIG do not have the same"
     if all(expected in error for error in errors):
@@ -118,9 +132,12 @@ def give_other_data(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
     else:
       row.complain(f"{errors}: {[w.text()[-2000:] for w in pair.workers]}")
       continue
+
+    # They have saved nothing, and with equal data the training ends well.
     if trainings.saved_steps(out)[-1:] != ([step] if step else []):
       row.lost += 1
       row.complain(f"there are the checkpoints {trainings.saved_steps(out)}")
+
     again = training.start(out)
     again.wait()
     faults = whole.check_end(out)

@@ -44,9 +44,11 @@ class Disk:
     os.fsync = sync_and_note
 
   def _note(self, path):
+    # A file keeps its contents when it is renamed, so they are kept by inode.
     if not path.is_dir():
       shutil.copyfile(path, self._content(path.stat().st_ino))
       return
+
     names = {entry.name: entry.inode() for entry in os.scandir(path)}
     # At once: it may be read while it is written.
     written = self._listing(path).with_suffix(".new")
@@ -57,9 +59,12 @@ class Disk:
     """Leaves of a folder only what was synced: names, and their contents."""
     listing = self._listing(out)
     names = json.loads(listing.read_text()) if listing.exists() else {}
+
     is_file = {name: (out / name).is_file() for name in names}
     shutil.rmtree(out)
     out.mkdir()
+
+    # A name that was synced without its contents is an empty file.
     for name in filter(is_file.get, names):
       content = self._content(names[name])
       if content.exists():
@@ -76,19 +81,24 @@ class Disk:
 
 def cut_power(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
   """Lets a training end, and all that was not synced be lost."""
-  row, generator = rows.Row("power cut"), random.Random(seed)
+  row = rows.Row("power cut")
+  generator = random.Random(seed)
   chain = kills.Chain(whole, row)
+
   while row.rounds < rounds:
     disk = Disk(chain.out.parent / f"disk-{time.monotonic_ns()}")
     disk.adopt(chain.out)
+
     child = chain.start(disk.watch)
     chain.wait_for_saved(child, generator.randint(1, 5))
     time.sleep(generator.uniform(0, 0.1))
     if chain.has_ended(child):
       continue
+
     child.kill()
     saved = trainings.saved_steps(chain.out)
     disk.cut_power(chain.out)
+
     # Killed between its renaming and the sync of its folder, one may be gone.
     lost = len(saved) - len(trainings.saved_steps(chain.out))
     row.note("in training" if not lost else "while saving")
@@ -102,21 +112,24 @@ def cut_power(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
 
 def share_training(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
   """Starts the same training twice: one is refused, the other ends well."""
-  row, generator = (
-    rows.Row("two trainings into one folder"),
-    random.Random(seed),
-  )
+  row = rows.Row("two trainings into one folder")
+  generator = random.Random(seed)
   for number in range(rounds):
+    # The second starts within six seconds: in the first one's start-up, while
+    # it trains, or when it has ended.
     out = whole.training.folder / f"shared-{number}"
     first = whole.training.start(out)
     time.sleep(generator.uniform(0, 6))
+
     # Another log, which is named after the folder.
     log = whole.training.folder / f"second-{number}.log"
     second = processes.Child(whole.training.make_command(out), log)
     statuses = sorted([first.wait(), second.wait()])
     row.rounds += 1
+
     refused = [c for c in (first, second) if _REFUSED in c.error()]
     faults = whole.check_end(out)
+
     if statuses == [0, 1] and len(refused) == 1 and not faults:
       row.recovered += 1
       row.note(f"the {'first' if refused[0] is first else 'second'} refused")
@@ -132,14 +145,16 @@ def share_training(whole: trainings.Whole, rounds: int, seed: int) -> rows.Row:
 
 def share_records(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
   """Makes two sorts of records under the same names at once."""
-  row, generator = (
-    rows.Row("two runs into the same records"),
-    random.Random(seed),
-  )
-  records, variant = kills.Records(folder), 1  # Three files.
+  row = rows.Row("two runs into the same records")
+  generator = random.Random(seed)
+  records = kills.Records(folder)
+  variant = 1  # Three files.
+
+  # What each of them makes alone, and how long one takes.
   start = time.monotonic()
   made = [records.make(1, variant), records.make(2, variant)]
   seconds = (time.monotonic() - start) / 2
+
   while row.rounds < rounds:
     records.clear()
     children = [records.start(1, variant)]
@@ -147,8 +162,11 @@ def share_records(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
     children.append(records.start(2, variant))
     errors = [c.communicate(timeout=processes.SECONDS)[1] for c in children]
     row.rounds += 1
+
+    # All files must be of one run: of one that ended well, or none at all.
     refused = [e for e in errors if _REFUSED in e and len(e.splitlines()) == 1]
     good = [children.index(c) for c in children if not c.returncode]
+
     if records.contents() in [made[number] for number in good]:
       row.recovered += 1
       row.note("one refused" if refused else "one after the other")

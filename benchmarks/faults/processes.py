@@ -41,12 +41,17 @@ class Child:
     log: pathlib.Path,
     prepare: Callable[[], None] = lambda: None,
   ):
-    self.command, self._log, self.status = command, log, None
+    self.command = command
+    self._log = log
+    self.status = None
     log.write_bytes(b"")
     self.started = time.monotonic()
     assert len(os.listdir("/proc/self/task")) == 1, "threads do not survive"
+
+    # What is left in a buffer would be written by the child once more.
     sys.stdout.flush()
     sys.stderr.flush()
+
     self.pid = os.fork()
     if not self.pid:
       _become(command, log, prepare)
@@ -86,13 +91,15 @@ class Child:
 
 def _become(command, log, prepare):
   """Runs the program in the child, and never returns."""
-  status = 70
+  status = 70  # EX_SOFTWARE of sysexits.h: an exception of the program.
   try:
+    # Descriptors 1 and 2, since libraries in C write there, too.
     file = os.open(log, os.O_WRONLY | os.O_APPEND)
     for number in (1, 2):
       os.dup2(file, number)
     sys.stdout = os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1)
+
     prepare()
     sys.argv = list(command[1:])
     runpy.run_path(command[1], run_name="__main__")
@@ -102,6 +109,8 @@ def _become(command, log, prepare):
   except Exception:
     traceback.print_exc()
   finally:
+    # No exit handlers run: whatever was registered before the fork is the
+    # parent's.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -19,7 +19,12 @@ import tiny_models
 
 
 def restore(out: str, whole: str) -> None:
-  """Prints which checkpoint it got, if that is the whole run's of its step."""
+  """Prints which checkpoint it got, if that is the whole run's of its step.
+
+  Args:
+    out: a folder whose checkpoint of step 40 is damaged.
+    whole: the output folder of the same run without a fault.
+  """
   shapes = checkpoints.open_weights(f"{whole}/model.ckpt-40").shapes
   variables = {
     name: tf.Variable(
@@ -27,11 +32,15 @@ def restore(out: str, whole: str) -> None:
     )
     for name, shape in shapes.items()
   }
+
+  # Restoring and finding have to agree, and every value is compared.
   step = checkpoints.restore(out, variables)
   prefix = checkpoints.find_checkpoint(out)
   assert prefix == f"{out}/model.ckpt-{step}", (prefix, step)
   for name, value in checkpoints.read(f"{whole}/model.ckpt-{step}"):
     np.testing.assert_array_equal(variables[name].numpy(), value, name)
+
+  # This process prints to the log itself: the fall-back is said there, once.
   text = pathlib.Path(f"{out}/../read.log").read_text()
   if step == 40:
     assert not text.count("; trying"), text
@@ -45,6 +54,7 @@ def restore(out: str, whole: str) -> None:
 
 def read_records(paths: list[str]) -> None:
   """Prints the line in which a training would end, or how many there are."""
+  # The parts of an input that name a bad record.
   spec = records.pretraining_spec(tiny.SEQUENCE, tiny.PREDICTIONS)
   source = training_input.TrainingInput(
     rows=None,
@@ -52,6 +62,8 @@ def read_records(paths: list[str]) -> None:
     describe_row=None,
     find_fault=lambda: records.find_fault(paths, spec, {}),
   )
+
+  # As a training reads: lengths before it begins, then the records.
   try:
     records.check_files(paths, spec, {})
     with training_input.naming_bad_record(source.find_fault):
@@ -60,6 +72,8 @@ def read_records(paths: list[str]) -> None:
   except ValueError as error:
     print(f"error: {error}")
     return
+
+  # 300 records, as `damages.damage_records` wrote them.
   good = [tiny.make_values(number) for number in range(300)]
   assert contents == sorted(map(tiny.encode, good))
   print("unharmed")

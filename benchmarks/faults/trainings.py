@@ -100,13 +100,23 @@ class Whole(NamedTuple):
 
 
 def pretraining(folder, steps=1500, every=25, config=(), **flags) -> Training:
-  """Makes records in a folder and a training on them."""
+  """Makes records in a folder and a training on them.
+
+  Args:
+    folder: to make.
+    steps: how many updates it makes.
+    every: the number of steps after which it saves.
+    config: fields of the config that differ from the tiny one's.
+    **flags: more flags of run_pretraining.py.
+  """
+  # Three files of 10, 20 and 30 records, the second one compressed.
   folder.mkdir(parents=True)
   for number in range(3):
     numbers = range(20 * number, 20 * number + 10 * (number + 1))
     path = folder / f"{number}.tfrecord"
     tiny.write_records(path, numbers, compress=number == 1)
 
+  # All checkpoints are kept, since each is compared.
   def make_command(out):
     return tiny.command(
       "run_pretraining",
@@ -130,8 +140,10 @@ def pretraining(folder, steps=1500, every=25, config=(), **flags) -> Training:
 
 def answering(folder) -> tuple[Training, Training]:
   """Makes questions in a folder; a training, and a prediction with it."""
+  # 64 questions to train on, and 1,500 to predict: the answers shall be large.
   folder.mkdir(parents=True)
-  train, test = folder / "train.json", folder / "test.json"
+  train = folder / "train.json"
+  test = folder / "test.json"
   tiny.write_squad(train, range(64))
   tiny.write_squad(test, range(100, 1600))
 
@@ -146,9 +158,8 @@ def answering(folder) -> tuple[Training, Training]:
     )
 
   results = ("predictions.json", "nbest_predictions.json")
-  return Training(folder, train_command), Training(
-    folder, predict_command, results
-  )
+  prediction = Training(folder, predict_command, results)
+  return Training(folder, train_command), prediction
 
 
 def fine_tuning(folder) -> Training:

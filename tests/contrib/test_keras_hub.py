@@ -127,6 +127,7 @@ def test_reads_shards(tmp_path):
   backbone.save_to_preset(str(tmp_path), max_shard_size=3e-6)
   assert len(list(tmp_path.glob("*.h5"))) > 1
   values = any_model.values(tmp_path)
+  # The embeddings, a layer and the pooler.
   assert len(values) == 5 + 16 + 2
   layer = backbone.get_layer("transformer_layer_0")._self_attention_layer
   assert np.array_equal(

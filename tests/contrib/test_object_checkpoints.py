@@ -111,6 +111,7 @@ def test_reads_the_names_of_published_models(path, tmp_path):
   reader = model_folder.open_model(str(tmp_path / "bert_model.ckpt"))
   layers, size = reader.config.num_hidden_layers, reader.config.hidden_size
   assert f"L-{layers}_H-{size}" in path.parent.name
+  # The embeddings, the layers, the pooler and the head of masked words.
   assert len(reader.weights.shapes) == 5 + 16 * layers + 2 + 5
   assert reader.weights.shapes["cls/predictions/output_bias"] == (30522,)
   assert reader.do_lower_case is False

@@ -371,8 +371,15 @@ def test_a_vocabulary_without_special_tokens():
     make_vocabulary(vocab={"[SEP]": 0, "[UNK]": 1})
 
 
+# The number of a case in digests.json: text and flags.
 @pytest.mark.parametrize(
-  "number", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2))]
+  "number",
+  [
+    pytest.param(1, id="english_whole_words"),
+    pytest.param(3, id="chinese_three_files"),
+    pytest.param(0, id="english_defaults", marks=pytest.mark.slow),
+    pytest.param(2, id="english_cased_short", marks=pytest.mark.slow),
+  ],
 )
 def test_records_equal_the_originals(number, tmp_path):
   golden = paths.SHARED / "golden/pretraining_data/digests.json"

@@ -54,6 +54,7 @@ def test_a_terminal_shows_one_line_with_a_bar_that_fits():
 
 
 def test_a_pipe_that_nobody_reads_ends_no_work():
+  # A pipe gets a line after each `_SECONDS_PER_LINE`, so that is set to 0 here.
   code = WORK.replace("_LIVE_LINE", "_LINE") + "print('done', flush=True)\n"
   command = [sys.executable, "-c", "import time; time.sleep(1)\n" + code]
   pipe = subprocess.PIPE

@@ -43,7 +43,7 @@ MASK = (IDS > 0).astype(np.int32)
 SEED = tf.constant([1, 2])
 every_encoder = pytest.mark.parametrize("name", CONFIGS)
 # Takes long for each, and all share the code that it is about.
-slow = (pytest.param(name, marks=pytest.mark.slow) for name in [*CONFIGS][1:])
+slow = [pytest.param(name, marks=pytest.mark.slow) for name in [*CONFIGS][1:]]
 one_encoder_unless_slow = pytest.mark.parametrize(
   "name", ["transformer", *slow]
 )

@@ -28,6 +28,7 @@ VECTORS = {"layer": -1, "pooling": "mean"}
 def compare(tmp_path, monkeypatch):
   def compare(kind, content, answers, settings=None, most=1.0, **source):
     """Compares two models; returns the comparison and the requests."""
+    # The ending says how the file is read: a table, JSON Lines or plain texts.
     ending = "json" if content[0] == "{" else "txt"
     path = tmp_path / f"dev.{'tsv' if TAB in content else ending}"
     path.write_text(content)

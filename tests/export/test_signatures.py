@@ -98,6 +98,7 @@ def test_classifier(save, pack, problem):
     tokens = len(a.split()) + len(b.split())
     room = SEQUENCE - (3 if b else 2)
     assert outputs["truncated"][row] == (tokens > room)
+  # Some of the six pairs are truncated, and some are not.
   assert outputs["truncated"].tolist().count(True) in range(1, 6)
   nothing = np.array([], str)
   none = call("serving_default", nothing, nothing)

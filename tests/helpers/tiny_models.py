@@ -1,6 +1,8 @@
 """Tiny random BERTs: what trainings leave, exports, and what to ask these."""
 
+from collections.abc import Callable
 import json
+from typing import Any, NamedTuple
 
 import keras
 import pytest
@@ -148,29 +150,37 @@ def tagger(config):
   return heads.TaggerModel(config, len(TAGS))
 
 
-# Models that answer, by name. Each has, as a tuple: the kind, the function that
-# makes the model (None: a classifier of two labels), its labels, its settings,
-# and requests for it.
+class Case(NamedTuple):
+  """A model that answers."""
+
+  kind: str
+  make: Callable | None  # Makes the model; None: a classifier of two labels.
+  labels: list[str]
+  settings: dict[str, Any]
+  requests: list[dict[str, Any]]
+
+
+# Models that answer, by name.
 CASES = {
-  "single_label": ("single_label", None, LABELS, CLASSES, TEXTS),
-  "multi_label": ("multi_label", None, LABELS, CLASSES, TEXTS),
-  "regression": ("regression", one_label, ["x"], CLASSES, TEXTS),
-  "windows": (
+  "single_label": Case("single_label", None, LABELS, CLASSES, TEXTS),
+  "multi_label": Case("multi_label", None, LABELS, CLASSES, TEXTS),
+  "regression": Case("regression", one_label, ["x"], CLASSES, TEXTS),
+  "windows": Case(
     "single_label",
     None,
     LABELS,
     {"doc_stride": 4, "window_pooling": "max"},
     [{"text": "the film was very good and a plot " * 4}],
   ),
-  "multiple_choice": ("multiple_choice", one_label, ["x"], {}, [CHOICES]),
-  "tagging": (
+  "multiple_choice": Case("multiple_choice", one_label, ["x"], {}, [CHOICES]),
+  "tagging": Case(
     "tagging",
     tagger,
     TAGS,
     TAGGING,
     [{"text": "good film, the (very) " * 5}, {"text": "bad"}],
   ),
-  "question_answering": (
+  "question_answering": Case(
     "question_answering",
     heads.SpanModel,
     ["x"],
@@ -195,9 +205,11 @@ def run_export(folder, name="export", **flags):
 
 
 def write_case(folder, case, layers=2):
-  kind, make, labels, settings, requests = CASES[case]
-  write_trained(folder, kind, make, labels, layers, **settings)
-  return requests
+  model = CASES[case]
+  write_trained(
+    folder, model.kind, model.make, model.labels, layers, **model.settings
+  )
+  return model.requests
 
 
 def make_masked_lm(folder):

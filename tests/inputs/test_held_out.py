@@ -58,7 +58,7 @@ def test_every_task_evaluates_on_a_part_of_its_one_file(tmp_path, program):
   data = find_parts(program, tmp_path)
   trained, [dev] = [e.location for e in data.train.examples()], data.dev
   held = [e.location for e in dev.examples()]
-  # Those with the same text are in one part.
+  # A fifth of 50 are 10, but examples with the same text are in one part.
   assert 8 <= len(held) <= 12 and len(held) + len(trained) == 50
   assert not set(held) & set(trained)
   assert data.train.key != dev.key

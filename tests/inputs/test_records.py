@@ -294,11 +294,14 @@ def test_a_digest_reads_blocks_all_over_a_file(tmp_path):
   same = describe()
   assert same.startswith("1 file of 20,000,000 bytes, digest ")
   assert describe() == same
+  # A byte of the first, second, 33rd and last of the 66 blocks of 65,536 bytes
+  # that are read; a block begins every 306,684 bytes.
   changes = [0, 306_684, 9_813_890, 19_999_999]
   assert len({same, *map(describe, changes)}) == 5
-  # Small files are read as a whole, and many large ones in a block between.
+  # The blocks of a small file overlap, so that it is read as a whole.
   small = {describe(n, size=4_000_000) for n in range(0, 4_000_000, 50_000)}
   assert len(small) == 80
+  # In each of 100 files, one block between the ends is read: its first byte.
   assert describe(9_967_232, copies=100) != describe(copies=100)
 
 

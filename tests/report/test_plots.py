@@ -167,6 +167,9 @@ def test_hostile_text_is_only_text():
   chart = charts.line_chart(bad, scale)
   page = plots.page(bad, bad, {bad: table + chart, "empty": ""})
   assert "<script" not in page and 'alert("' not in page and "'&" not in page
+  # Title, h1, summary, link to the section, h2; in the table the header, the
+  # text, the link's text and address; in the chart the caption, the key, the
+  # label, the names of two axes and the title of the point.
   assert page.count("&lt;script&gt;") == 15
   assert "empty" not in page
 

@@ -166,6 +166,7 @@ def test_a_request_of_two_lengths_hides_no_other(
   lines = ("Content-Length: 5", f"Transfer-Encoding: {encoding}")
   sent = request("/predict", hidden, *lines, "Connection: keep-alive")
   sent = sent.replace(b"HTTP/1.1", b"HTTP/" + version.encode(), 1)
+  # 501: HTTP/1.1 with an encoding that waitress does not know. Else 400.
   assert_refused(port, model, sent, 400, 501)
 
 
@@ -211,6 +212,7 @@ def test_a_large_body_is_refused_in_words(port):
   body = b"x" * 10_000_000
   answer = exchange(port, request(body=body))
   assert statuses(answer) == [413]
+  # 100,000 bytes are allowed; waitress names the first size that is not.
   assert b"exceeds max_body of 100001" in answer
   answer = exchange(port, request("/predict", b"", f"Content-Length: {10**15}"))
   assert answer == b""  # It left before that many came.
@@ -266,7 +268,9 @@ def test_200_clients_share_64_threads_and_none_is_mixed_up(port):
     return answer.count(b'{"tokens": %d}' % (count + 2))
 
   assert together(ask, range(200)) == [3] * 200
-  names = {t.name for t in threading.enumerate()}  # Those of two servers.
+  # Other tests' servers have threads, too, but all servers number theirs alike,
+  # so that a set of names counts one server's.
+  names = {t.name for t in threading.enumerate()}
   assert 0 < sum("waitress" in name for name in names) <= 64
 
 

@@ -95,6 +95,8 @@ def test_pieces_with_marks_are_found_in_their_words(
   document = squad_features.Document(
     "Steve  Smith's WINS,", lambda words: list(range(len(pieces.split())))
   )
+  # Set as if it had been computed, since these pieces come from no tokenizer:
+  # where the pieces of Steve, Smith's and WINS, begin, and how many there are.
   document.__dict__["first_tokens"] = [0, 1, 5, 7]
   logits = low()
   logits[0, 0, first + 3] = logits[1, 0, last + 3] = 5

@@ -248,6 +248,7 @@ def test_an_error_of_a_batch_ends_the_prediction():
 
 
 def test_no_iterator_waits_for_the_thread_that_tunes_it():
+  """`training_input.prefetch` says how long that thread may take to end."""
   source = tiny_training.make_input(tiny_training.random_rows(4))
   plan = training_plan.TrainingPlan("", 1, 2)
   context = tf.distribute.InputContext()

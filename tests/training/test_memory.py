@@ -39,6 +39,7 @@ NO_ROOM = (
 )
 
 
+# The sum of `memory.estimate`, whose comments say what the factors stand for:
 # 256 numbers of hidden size, 1024 of intermediate size, 1024 of attention.
 LAYER = 256 * 42 + 1024 * 8 + 1024 * 5
 KNOWN = 4000 + 7200 + 3600 + 256 * 13  # Parameters and embeddings.

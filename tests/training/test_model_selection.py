@@ -241,6 +241,8 @@ def kill_before_change(count, monkeypatch):
   return left
 
 
+# least_kills: a run makes at least so many changes of files, and is killed
+# before each. Fewer kills would mean that `kill_before_change` misses changes.
 @pytest.mark.parametrize(
   ("before", "resumed_at", "scores", "least_kills"),
   [
