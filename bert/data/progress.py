@@ -1,6 +1,7 @@
-"""Shows how far long work is: a live line on a terminal, or lines of a log.
+"""Shows how far long work is: a live line, or lines of a log.
 
-Notes are printed apart from it, and from the results of a program.
+A terminal and a notebook have a live line, which renews itself. Notes are
+printed apart from it, and from the results of a program.
 """
 
 import contextlib
@@ -16,15 +17,45 @@ _SECONDS_PER_LINE = 10.0
 _BAR = 20  # Characters.
 _WIDEST_LINE = 100
 
-_is_shown = False  # Whether a live line stands on the terminal.
+_is_shown = False  # Whether there is a live line.
 
 
 def clear() -> None:
   """Erases the live line, if there is one; call it before printing others."""
-  global _is_shown
   if _is_shown:
-    print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    _is_shown = False
+    _renew("")
+
+
+def _renew(text, part=None):
+  """Replaces the live line; without text, erases it.
+
+  Args:
+    text: of the new line.
+    part: of the work that is done, 0 to 1; None shows no bar on a terminal.
+  """
+  global _is_shown
+  _is_shown = bool(text)
+  if _is_in_notebook():
+    # Other processes need nothing of it.
+    from bert.data import notebook_line
+
+    notebook_line.show(text, part or 0.0)
+    return
+
+  # A longer line would wrap, and could not be erased. The escape sequence
+  # erases what the line before has left.
+  if part is not None:
+    text = f"[{'#' * round(_BAR * part):-<{_BAR}}] {text}"
+  width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)
+  print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+
+
+def _is_in_notebook() -> bool:
+  """Returns whether standard error appears below a cell of a notebook."""
+  # The kernel has imported the module of its own streams. A user may have put
+  # another stream in their place.
+  iostream = sys.modules.get("ipykernel.iostream")
+  return iostream is not None and isinstance(sys.stderr, iostream.OutStream)
 
 
 def note(text: object) -> None:
@@ -53,8 +84,9 @@ def leave_closed_pipes() -> None:
 class Progress:
   """Prints a line from time to time during long work.
 
-  On a terminal it is one line with a bar, renewed several times a second, which
-  `clear` erases. Elsewhere there is a plain line every few seconds.
+  On a terminal and in a notebook it is one line with a bar, renewed several
+  times a second, which `clear` erases. Elsewhere there is a plain line every
+  few seconds.
   """
 
   def __init__(self, total: int, start: int = 0):
@@ -66,7 +98,7 @@ class Progress:
       start: units that were done before, which do not count for the speed.
     """
     self.total = total
-    self._is_live = sys.stderr.isatty()
+    self._is_live = sys.stderr.isatty() or _is_in_notebook()
     self._printed = time.monotonic()
     self.restart(start)
     # When the first batch was done, and how many units; None before it.
@@ -131,8 +163,8 @@ class Progress:
   def print_line(self, text: str, done: float | None = None) -> None:
     """Prints to standard error, if it is read, and starts to wait again.
 
-    With `done`, the units that are done, a terminal shows a bar in a line that
-    the next one replaces. Without it, the line stays.
+    With `done`, the units that are done, a terminal or a notebook shows a bar
+    in a line that the next one replaces. Without it, the line stays.
     """
     self._printed = time.monotonic()
     try:
@@ -141,17 +173,7 @@ class Progress:
       leave_closed_pipes()
 
   def _print(self, text, done):
-    global _is_shown
     if done is None or not self._is_live:
       note(text)
       return
-
-    if self.total:
-      filled = round(_BAR * min(1.0, done / self.total))
-      text = f"[{'#' * filled:-<{_BAR}}] {text}"
-
-    # A longer line would wrap, and could not be erased. The escape sequence
-    # erases what the line before has left.
-    width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)
-    print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
-    _is_shown = True
+    _renew(text, min(1.0, done / self.total) if self.total else None)

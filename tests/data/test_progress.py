@@ -1,10 +1,15 @@
-"""Tests of bert/data/progress.py."""
+"""Tests of bert/data/progress.py and bert/data/notebook_line.py."""
 
+import io
 import os
 import pty
 import subprocess
 import sys
+import types
 
+import pytest
+
+import bert.data
 from bert.data import progress
 import paths
 
@@ -51,6 +56,147 @@ def test_a_terminal_shows_one_line_with_a_bar_that_fits():
   assert lines[52:] == ["[####################] unit 50", ""]
   lines = run_on_terminal(WORK, columns=40).split("\r\x1b[K")
   assert max(map(len, lines)) == 39
+
+
+class Kernel:
+  """What a notebook's kernel has, without Jupyter: a stream, and outputs.
+
+  `test_a_notebook_shows_one_line_that_is_gone_at_the_end` runs a real one.
+  """
+
+  def __init__(self, monkeypatch, widgets=None):
+    self.execution_count = 1
+    self.outputs = []  # What each stands for now.
+    self.updates = 0
+
+    def display(content, display_id):
+      assert display_id is True
+      place = len(self.outputs)
+      self.outputs.append(content)
+
+      def update(content):
+        self.outputs[place] = content
+        self.updates += 1
+
+      return types.SimpleNamespace(update=update)
+
+    class OutStream(io.StringIO):
+      pass
+
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: self
+    ipython.display = types.SimpleNamespace(
+      display=display, HTML=str, Pretty=str
+    )
+    iostream = types.ModuleType("ipykernel.iostream")
+    iostream.OutStream = OutStream
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "ipykernel.iostream", iostream)
+    monkeypatch.setitem(sys.modules, "ipywidgets", widgets)
+
+    # The file remembers the cell of the test before.
+    name = "bert.data.notebook_line"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr(bert.data, "notebook_line", raising=False)
+    self.stream = OutStream()
+    monkeypatch.setattr(sys, "stderr", self.stream)
+
+
+def half_bar(text):
+  return f"<progress value='0.500'></progress> {text}"
+
+
+def test_a_notebook_shows_the_line_as_an_output_that_is_replaced(monkeypatch):
+  kernel = Kernel(monkeypatch)
+  work = progress.Progress(8)
+  work.print_line("no <unit>", 0)
+  assert kernel.outputs == [
+    "<progress value='0.000'></progress> no &lt;unit&gt;"
+  ]
+  work.print_line("half", 4)
+  assert kernel.outputs == [half_bar("half")]
+
+  # A line that stays goes to the stream, and the next one has the same output.
+  work.print_line("it stays")
+  assert kernel.outputs == [""]
+  work.print_line("again", 4)
+  assert kernel.outputs == [half_bar("again")]
+  progress.clear()
+  progress.clear()
+  assert kernel.outputs == [""]
+  assert kernel.stream.getvalue() == "it stays\n"
+
+  # Another cell has an output of its own; after an error in it, the next cell
+  # erases its line.
+  kernel.execution_count = 2
+  work.print_line("elsewhere", 4)
+  assert kernel.outputs == ["", half_bar("elsewhere")]
+  kernel.execution_count = 3
+  progress.note("next")
+  assert kernel.outputs == ["", ""]
+
+
+def test_a_widget_renews_itself_without_a_new_output(monkeypatch):
+  widgets = types.ModuleType("ipywidgets")
+  widgets.HTML = types.SimpleNamespace
+  kernel = Kernel(monkeypatch, widgets)
+  work = progress.Progress(8)
+  for done in (1, 2, 3, 4):
+    work.print_line("unit", done)
+  assert [output.value for output in kernel.outputs] == [half_bar("unit")]
+  assert kernel.updates == 1
+  progress.clear()
+  assert kernel.outputs == [""]
+
+
+def test_another_stream_in_a_notebook_gets_plain_lines(monkeypatch):
+  kernel = Kernel(monkeypatch)
+  monkeypatch.setattr(sys, "stderr", io.StringIO())
+  progress.Progress(8).print_line("half", 4)
+  assert sys.stderr.getvalue() == "half\n"
+  assert kernel.outputs == []
+
+
+@pytest.mark.parametrize("has_widgets", [False, True])
+def test_a_notebook_shows_one_line_that_is_gone_at_the_end(has_widgets):
+  # Who wants to run it installs requirements/notebook.txt.
+  nbclient = pytest.importorskip("nbclient")
+  nbformat = pytest.importorskip("nbformat").v4
+  pytest.importorskip("ipykernel")
+  hide = "import sys; sys.modules['ipywidgets'] = None"
+  if has_widgets:
+    pytest.importorskip("ipywidgets")
+    hide = ""
+  left = "work.print_line('unit 1', 1); 1 / 0"
+  codes = [hide, WORK, left, "progress.note('next')"]
+  notebook = nbformat.new_notebook(
+    cells=[nbformat.new_code_cell(code) for code in codes]
+  )
+  client = nbclient.NotebookClient(
+    notebook,
+    allow_errors=True,
+    kernel_name="python3",
+    resources={"metadata": {"path": paths.ROOT}},
+  )
+
+  def run(number):
+    client.execute_cell(notebook.cells[number], number)
+    outputs = notebook.cells[number].outputs
+    return [output.get("data") or output.get("text") for output in outputs]
+
+  with client.setup_kernel():
+    run(0)
+    # The place of the line came first; then a line that stays.
+    assert run(1) == [{"text/plain": ""}, "half way\n"]
+
+    # The error leaves a line, which the next cell erases.
+    data, error = run(2)
+    if has_widgets:
+      assert "application/vnd.jupyter.widget-view+json" in data
+    else:
+      assert data["text/html"] == "<progress value='0.020'></progress> unit 1"
+    assert run(3) == ["next\n"]
+    assert notebook.cells[2].outputs[0].data == {"text/plain": ""}
 
 
 def test_a_pipe_that_nobody_reads_ends_no_work():
