@@ -110,8 +110,8 @@ import functools
 import keras
 import tensorflow as tf
 
-from bert import heads, modeling
-from bert.cli import devices, fine_tuning, model_folder
+from bert import calls, heads, modeling
+from bert.cli import devices, fine_tuning
 from bert.tasks import classification_data, classification_results
 
 # What is learned: the model, its answers and its loss. An update, in
@@ -211,7 +211,7 @@ def open_data(
 ) -> fine_tuning.Data:
   """Finds the examples and labels; nothing is written."""
   labels = classification_data.choose_labels(
-    task, settings, model_folder.initial_labels(settings)
+    task, settings, settings.initial_labels()
   )
   feature_settings = classification_data.ClassificationFeatureSettings(
     **settings.deciding("features"), labels=labels, problem=task.problem
@@ -225,12 +225,11 @@ def open_data(
   # A head that was trained on pooled token vectors is used on these again. Such
   # a head is another library's, see bert/convert/writing.py: no flag here makes
   # one.
-  model_settings = fine_tuning.read_pooling(settings)
-  model_settings["problem"] = task.problem
+  pooling = fine_tuning.read_pooling(settings)
   return fine_tuning.Data(
     feature_settings=feature_settings,
     metric=classifier_tasks.choose_metric(settings, task),
-    model_settings=model_settings,
+    model_settings={**pooling, "problem": task.problem},
     train=train if settings.do_train else None,
     dev=dev,
     test=test,
@@ -435,6 +434,10 @@ def main() -> None:
   if settings.seeds and settings.do_eval:
     metric = classifier_tasks.choose_metric(settings, task)
     print(classification_results.format_seeds(scores, metric))
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, ClassifierSettings, task_name="file")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ DistillationSettings = distillation_settings.DistillationSettings
 if __name__ == "__main__":
   program.start(DistillationSettings)
 
-from bert import heads, run_pretraining
+from bert import calls, heads, run_pretraining
 from bert.cli import devices, pretraining_records, pretraining_run
 from bert.contrib import relation_teacher
 
@@ -52,6 +52,10 @@ def main() -> None:
       scores = run.evaluate(run.step)
       if run.is_chief:
         run.write_scores_file(scores)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, DistillationSettings)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, modeling
+from bert import calls, heads, modeling
 from bert.cli import devices, fine_tuning, sbert_flags
 from bert.inputs import feature_sets
 from bert.tasks import classification, embedding_data
@@ -330,6 +330,10 @@ def main() -> None:
         run.write_eval_results(scores)
     if settings.do_predict:
       write_predictions(run)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, EmbeddingSettings)
 
 
 if __name__ == "__main__":

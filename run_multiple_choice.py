@@ -45,7 +45,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert import heads, modeling
+from bert import calls, heads, modeling
 from bert.cli import devices, fine_tuning
 from bert.inputs import feature_sets
 from bert.report import metrics
@@ -230,6 +230,10 @@ def main() -> None:
       write_evaluation(run)
     if settings.do_predict:
       write_predictions(run)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, ChoiceSettings)
 
 
 if __name__ == "__main__":

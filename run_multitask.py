@@ -82,6 +82,7 @@ if __name__ == "__main__":
 import contextlib
 import time
 
+from bert import calls
 from bert.cli import devices, fine_tuning, model_folder, output_folder
 from bert.contrib import multitask_training, task_files
 
@@ -122,6 +123,10 @@ def main() -> None:
   if settings.report and strategy.extended.should_checkpoint:
     score_texts = {name: run.score_text for name, run in runs.items()}
     multitask_training.write_report(settings, start, score_texts)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, MultitaskSettings)
 
 
 if __name__ == "__main__":

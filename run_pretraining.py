@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 import tensorflow as tf
 
-from bert import heads
+from bert import calls, heads
 from bert.cli import devices, pretraining_records, pretraining_run
 
 
@@ -103,6 +103,10 @@ def main() -> None:
       scores = run.evaluate(run.step)
       if run.is_chief:
         run.write_scores_file(scores)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, PretrainingSettings)
 
 
 if __name__ == "__main__":

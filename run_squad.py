@@ -19,7 +19,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from bert import heads, modeling
+from bert import calls, heads, modeling
 from bert.cli import devices, fine_tuning, model_folder, output_folder
 from bert.tasks import squad_data, squad_metrics, squad_results
 
@@ -326,6 +326,10 @@ def main() -> None:
       )
     if settings.do_predict:
       write_predictions(run, plan)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, SquadSettings)
 
 
 if __name__ == "__main__":

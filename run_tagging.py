@@ -81,8 +81,8 @@ import functools
 import keras
 import tensorflow as tf
 
-from bert import heads, modeling
-from bert.cli import devices, fine_tuning, model_folder
+from bert import calls, heads, modeling
+from bert.cli import devices, fine_tuning
 from bert.tasks import tagging_data, tagging_results
 
 
@@ -198,7 +198,7 @@ def open_data(
   # The training file has the labels. Without one, a model that was trained
   # before has them.
   labels, scheme = tagging_data.choose_labels(
-    sources, settings, model_folder.initial_labels(settings)
+    sources, settings, settings.initial_labels()
   )
   feature_settings = tagging_data.TaggingFeatureSettings(
     **settings.deciding("features"), labels=labels, scheme=scheme
@@ -333,6 +333,10 @@ def train_and_predict(
 def main() -> None:
   """Runs the flags with the model of this file."""
   train_and_predict(fine_tuning.read_settings(TaggingSettings))
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, TaggingSettings)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ def may_import(path, target):
     return task_of(target) == task_of(path)
   return here not in ("programs", "nouns") or target.stem in (
     "__init__",
+    "calls",
     "loading",
+    "results",
     "model",
   )
 

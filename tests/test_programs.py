@@ -1,5 +1,6 @@
 """What all programs that train promise, each on a tiny task of its own."""
 
+import importlib
 import json
 import pathlib
 import re
@@ -66,6 +67,18 @@ def test_a_second_run_leaves_the_same_bytes(run, tmp_path):
   run.again(output_dir=tmp_path)
   found, wanted = paths.contents(tmp_path), paths.contents(run.out)
   assert paths.differences(found, wanted) == []
+
+
+def test_a_call_from_python_leaves_the_same_bytes(run, tmp_path):
+  """And it returns the scores of the files; see also test_calls.py."""
+  program = importlib.import_module(f"bert.{run.program}")
+  flags = dict(word[2:].split("=", 1) for word in run.command[2:])
+  result = program.run(**{**flags, "output_dir": tmp_path})
+  found, wanted = paths.contents(tmp_path), paths.contents(run.out)
+  assert paths.differences(found, wanted) == []
+  if (tmp_path / "eval_results.txt").exists():
+    scores = tiny.read_results(tmp_path)
+    assert result.scores.items() >= scores.items()
 
 
 def test_it_ends_with_the_files_it_wrote(run):

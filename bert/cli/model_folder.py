@@ -325,15 +325,6 @@ def check_length(max_seq_length: int, config: "modeling.EncoderConfig") -> None:
     )
 
 
-def initial_labels(settings: shared_flags.StartSettings) -> tuple[str, ...]:
-  """Returns the labels of the head in --init_checkpoint, () if not known."""
-  if not settings.init_checkpoint:
-    return ()
-  model = settings.open_model()
-  # The labels may be of a head that is not read, such as DistilBERT's.
-  return model.labels if "output_weights" in model.weights.shapes else ()
-
-
 def check_vocabulary(path: str, config: "modeling.EncoderConfig") -> None:
   """Raises a ValueError if a vocabulary has more tokens than a model rows."""
   vocab = vocabulary_table.load_vocab(path)

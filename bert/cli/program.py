@@ -10,6 +10,7 @@ with `run_program(main, Settings)`, which parses and checks them, too.
 """
 
 from collections.abc import Callable
+import contextvars
 import datetime
 import io
 import os
@@ -25,6 +26,10 @@ from bert.cli import typed_flags
 from bert.data import imports, messages, progress
 
 FLAGS = typed_flags.FLAGS
+# The name of the program that a call from Python runs; see bert/calls.py.
+CALLED: contextvars.ContextVar[str] = contextvars.ContextVar(
+  "CALLED", default=""
+)
 
 _HELP = {"-h", "-help", "--help", "--helpshort"}
 _FULL_HELP = {"-helpfull", "--helpfull"}
@@ -75,7 +80,7 @@ def _call(work: Callable[[], int | None]) -> int:
   try:
     return work() or 0
   except (ValueError, OSError, ImportError) as error:
-    return _fail(_describe(error))
+    return _fail(describe_error(error))
   except KeyboardInterrupt:
     # A shell's status for Ctrl-C: 128 + SIGINT.
     return _fail("interrupted", status=130)
@@ -103,7 +108,8 @@ def _parse_flags(settings_class, takes_others=False) -> list[str]:
   shows_all = not _FULL_HELP.isdisjoint(arguments)
   if shows_all or not _HELP.isdisjoint(arguments):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.
-    print(typed_flags.describe_flags(settings_class, shows_all))
+    introduction = sys.modules["__main__"].__doc__ or ""
+    print(typed_flags.describe_flags(settings_class, shows_all, introduction))
     sys.exit(0)
 
   try:
@@ -122,23 +128,28 @@ def _end_in_a_line(error_class, error, trace) -> None:
     sys.__excepthook__(error_class, error, trace)
 
 
-def _describe(error: Exception) -> str:
+def program_name() -> str:
+  """Returns the name of the running program, such as "run_classifier.py"."""
+  return CALLED.get() or os.path.basename(sys.argv[0])
+
+
+def describe_error(error: Exception) -> str:
   """Returns the message of an error; of a file, with the flag that names it."""
   if not (isinstance(error, OSError) and error.filename and error.strerror):
     return str(error)
 
   # Python's own message would be "[Errno 2] No such file or directory: ...".
   path = str(error.filename)
-  for name in FLAGS:
-    if FLAGS[name].value == path:
-      return f"--{name}={path}: {error.strerror}"
+  values = typed_flags.VALUES.get()
+  for flag in values:
+    if values[flag].value == path:
+      return f"--{flag}={path}: {error.strerror}"
   return f"{path}: {error.strerror}"
 
 
 def _fail(message: str, status: int = 1) -> int:
-  program = os.path.basename(sys.argv[0])
   line = "; ".join(message.splitlines())
-  progress.note(f"{program}: error: {line}")
+  progress.note(f"{program_name()}: error: {line}")
   return status
 
 

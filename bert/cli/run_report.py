@@ -8,7 +8,6 @@ import contextlib
 import datetime
 import os
 import platform
-import sys
 import types
 from typing import NamedTuple
 import urllib.parse
@@ -155,7 +154,7 @@ def write(
 
   # The line below the title.
   time = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-  facts = f"{os.path.basename(sys.argv[0])}, {purpose}; {time}; took "
+  facts = f"{program.program_name()}, {purpose}; {time}; took "
   facts += program.format_time(start)
   if score_text:
     facts += f"; {score_text}"

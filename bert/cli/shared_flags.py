@@ -35,6 +35,14 @@ class StartSettings(typed_flags.Settings):
   bert_config_file: str | None = None
   init_checkpoint: str | None = None
 
+  def initial_labels(self) -> tuple[str, ...]:
+    """Returns the labels of the head in --init_checkpoint, () if not known."""
+    if not self.init_checkpoint:
+      return ()
+    model = self.open_model()
+    # The labels may be of a head that is not read, such as DistilBERT's.
+    return model.labels if "output_weights" in model.weights.shapes else ()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings(StartSettings):

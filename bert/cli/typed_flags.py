@@ -18,6 +18,7 @@ paths of flags are checked by `group(...)(None, "...", path="file")` alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import contextvars
 import dataclasses
 import difflib
 import itertools
@@ -36,6 +37,11 @@ from bert.cli import flag_texts, removed_flags
 from bert.data import path_checks
 
 FLAGS = flags.FLAGS
+# The flags that `Settings.read` reads. They are those of the command line; a
+# call from Python has its own (bert/calls.py), in each thread.
+VALUES: contextvars.ContextVar[flags.FlagValues] = contextvars.ContextVar(
+  "VALUES", default=FLAGS
+)
 # What a flag may decide, so that runs record and compare it: how "features" are
 # made of data; the "model", which all runs in a folder share; the "answers" of
 # its weights; the "training", which a resumed run must continue unchanged.
@@ -100,12 +106,13 @@ class Settings:
       _define(name, flag, types_by_name[name], values)
 
   @classmethod
-  def read(cls, values: flags.FlagValues = FLAGS) -> Self:
-    """Returns the values of the flags, as they were given.
+  def read(cls, values: flags.FlagValues | None = None) -> Self:
+    """Returns the values of the flags, as they were given; default: `VALUES`.
 
     A ValueError says that one would have no effect; of a run that does not
     train, `check_needs` does, when it knows what the training was.
     """
+    values = VALUES.get() if values is None else values
     parsed = {name: values[name] for name in cls.flags_by_name()}
     given = frozenset(name for name, flag in parsed.items() if flag.present)
 
@@ -121,12 +128,7 @@ class Settings:
   @classmethod
   def parse(cls, given: Mapping[str, Any]) -> Self:
     """Returns the settings of a command line with these flags, JSON values."""
-    values = flags.FlagValues()
-    cls.define_flags(values)
-    try:
-      values(["", *(f"--{name}={_as_text(v)}" for name, v in given.items())])
-    except flags.Error as error:
-      raise ValueError(str(error)) from None
+    values = parse_values(cls, given)
     for name, flag in cls.flags_by_name().items():
       if flag.default is REQUIRED and not values[name].value:
         raise ValueError(f"missing {name}")
@@ -239,6 +241,28 @@ def _as_text(value: Any) -> str:
   return ",".join(map(str, value)) if is_list else str(value)
 
 
+def parse_values(
+  settings_class: type[Settings], given: Mapping[str, Any]
+) -> flags.FlagValues:
+  """Parses the flags of a command line that gives these values.
+
+  Args:
+    settings_class: declares the flags.
+    given: values by name: text, numbers, booleans, or lists of these.
+
+  Returns:
+    The flags, for `Settings.read`. Required ones may be missing.
+
+  Raises:
+    ValueError: there is no such flag, or it does not take the value.
+  """
+  values = flags.FlagValues()
+  settings_class.define_flags(values)
+  words = [f"--{name}={_as_text(value)}" for name, value in given.items()]
+  _parse(settings_class, values, ["", *words])
+  return values
+
+
 def parse_command_line(
   settings_class: type[Settings], takes_others: bool = False
 ) -> list[str]:
@@ -255,21 +279,26 @@ def parse_command_line(
     ValueError: says what is wrong, and how to mend it.
   """
   FLAGS.set_gnu_getopt(takes_others)  # Flags may follow arguments.
+  words = _parse(settings_class, FLAGS, sys.argv, takes_others)
+
+  # Before what is missing: absl reads no flag behind a stray word.
+  if words and not (takes_others and words[0].startswith("-")):
+    raise ValueError(_describe_stray(words))
+  check_missing(settings_class, FLAGS)
+  return words
+
+
+def _parse(settings_class, values, arguments, takes_others=False) -> list[str]:
+  """Parses arguments; returns those that are not flags."""
   try:
-    _, *words = FLAGS(sys.argv, known_only=takes_others)
-    _check_floats()
+    _, *words = values(arguments, known_only=takes_others)
+    _check_floats(values)
   except flags.UnrecognizedFlagError as error:
     raise ValueError(
       _describe_unknown(error.flagname, settings_class)
     ) from None
   except flags.Error as error:
     raise ValueError(f"{error}; see --help") from None
-
-  # Before what is missing: absl reads no flag behind a stray word.
-  if words and not (takes_others and words[0].startswith("-")):
-    raise ValueError(_describe_stray(words))
-  if missing := _describe_missing(settings_class):
-    raise ValueError(f"{missing}; see --help")
   return words
 
 
@@ -315,37 +344,43 @@ def _describe_stray(words: list[str]) -> str:
   return f"{fault}: expected --name=value; see --help"
 
 
-def _check_floats() -> None:
+def _check_floats(values: flags.FlagValues) -> None:
   """Refuses nan and inf, which pass every flag's bounds."""
-  for name in FLAGS:
-    value = FLAGS[name].value
+  for name in values:
+    value = values[name].value
     if isinstance(value, float) and not math.isfinite(value):
       raise flags.IllegalFlagValueError(
         f"flag --{name}={value}: expected a finite number"
       )
 
 
-def _describe_missing(settings_class: type[Settings]) -> str:
-  """Names the required flags without a value; returns "" if all have one."""
+def check_missing(
+  settings_class: type[Settings], values: flags.FlagValues
+) -> None:
+  """Raises a ValueError that names the required flags without a value."""
   missing = []
   # Flags without which another one is required, by that one.
   replaced: dict[str, list[str]] = {}
   for name, flag in settings_class.flags_by_name().items():
-    if flag.default is REQUIRED and not FLAGS[name].value:
+    if flag.default is REQUIRED and not values[name].value:
       missing.append(f"--{name}")
-    elif flag.unless and not (FLAGS[name].value or FLAGS[flag.unless].value):
+    elif flag.unless and not (values[name].value or values[flag.unless].value):
       replaced.setdefault(flag.unless, []).append(f"--{name}")
 
   for other, names in replaced.items():
     missing.append(f"--{other} (or {', '.join(names)})")
-  return f"missing {', '.join(missing)}" if missing else ""
+  if missing:
+    raise ValueError(f"missing {', '.join(missing)}; see --help")
 
 
-def describe_flags(settings_class: type[Settings], shows_all: bool) -> str:
+def describe_flags(
+  settings_class: type[Settings], shows_all: bool, introduction: str
+) -> str:
   """Returns the text of --helpfull, or of --help.
 
   Args:
-    settings_class: of the program.
+    settings_class: the settings of the program.
+    introduction: what comes before the flags.
     shows_all: whether to show all flags. Else only the required ones, what may
       take their place, and what most commands need: `flag_texts.MOST_USED`.
   """
@@ -372,7 +407,7 @@ def describe_flags(settings_class: type[Settings], shows_all: bool) -> str:
     described = _describe_flag(name, flag, instead)
     by_title.setdefault(title, []).append(described)
 
-  parts = [(sys.modules["__main__"].__doc__ or "").strip()]
+  parts = [introduction.strip()]
   parts += [
     "\n".join([f"{title}:", *described])
     for title, described in by_title.items()

@@ -10,7 +10,7 @@ Files, flags, scores and predictions are those of run_tagging.py.
 import dataclasses
 import os
 
-from bert import run_tagging
+from bert import calls, run_tagging
 from bert.cli import fine_tuning, program, typed_flags
 from bert.contrib import feature_tagger
 from bert.data import files
@@ -80,6 +80,10 @@ def main() -> None:
     )
 
   run_tagging.train_and_predict(settings, create_model, _PROBLEM)
+
+
+# The same from Python, see docs/python.md.
+run = calls.make_run(main, FeatureTaggingSettings)
 
 
 if __name__ == "__main__":

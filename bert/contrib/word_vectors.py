@@ -171,7 +171,7 @@ def main() -> None:
     files.write_json(os.path.join(folder, "tokenizer_config.json"), casing)
 
     # A head that was copied keeps the names of its outputs.
-    if labels := model_folder.initial_labels(settings):
+    if labels := settings.initial_labels():
       label_files.write(os.path.join(folder, "labels.txt"), labels)
   lines = [summary, f"wrote {settings.output}, the --model of a training"]
   program.print_end(start, *lines)

@@ -118,7 +118,7 @@ def test_values_of_a_json_object_are_those_of_a_command_line():
   ("given", "message"),
   [
     ({}, "path"),
-    ({"path": "p", "colour": 1}, "Unknown command line flag 'colour'"),
+    ({"path": "p", "colour": 1}, "no flag is called --colour"),
     ({"path": "p", "size": 0}, "size"),
     ({"path": "p", "kind": "z"}, "x|y"),
   ],

@@ -18,7 +18,7 @@ import tensorflow as tf
 import any_model
 import bert
 from bert import heads, run_classifier
-from bert.cli import model_folder, output_folder
+from bert.cli import model_folder, output_folder, shared_flags
 from bert.contrib import feature_tagger
 from bert.convert import conversion, writing
 from bert.data import sbert_files
@@ -353,10 +353,10 @@ def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
 
 def initial_labels(path):
   open_model = functools.partial(model_folder.open_model, str(path))
-  settings = types.SimpleNamespace(
+  settings = shared_flags.StartSettings(
     init_checkpoint=str(path), open_model=open_model
   )
-  return model_folder.initial_labels(settings)
+  return settings.initial_labels()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""What a training that was called from Python returns."""
+
+from collections.abc import Mapping
+import dataclasses
+import html
+import os
+import re
+from typing import Any
+
+from bert.data import file_search, files
+
+# Files of scores, and the prefix of the names of theirs. Each file of the
+# second kind has the scores of predictions whose labels are known.
+_EVALUATION = re.compile(r"eval_results(.*)\.txt")
+_PREDICTION = re.compile(r"(predict.*)_metrics\.json")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Result:
+  """A finished run. All of it is in `output_dir`; nothing is kept in memory.
+
+  Attributes:
+    output_dir: the folder that the run wrote to, with report.html.
+    scores: what the run has scored at its end, by the names in its files, such
+      as "eval_accuracy"; of several seeds or tasks, with the folder in front:
+      "seed-1/eval_accuracy". {} without an evaluation.
+    is_encoder: whether the model is a pre-trained one, without a task.
+  """
+
+  output_dir: str
+  scores: Mapping[str, float]
+  is_encoder: bool = False
+
+  @property
+  def history(self) -> list[dict[str, float]]:
+    """The curves of the training, a dict for each point, in their order.
+
+    Each has "step"; points of training have "loss", "learning_rate" and
+    "gradient_norm", evaluations the scores, such as "eval/accuracy".
+    """
+    # Imported late: this loads TensorFlow.
+    from bert.training import reporting
+
+    points = []
+    for prefix, folder in _find_folders(self.output_dir).items():
+      for point in reporting.read_curves(folder):
+        step = point.pop("step")
+        values = {f"{prefix}{name}": value for name, value in point.items()}
+        points.append({"step": step, **values})
+    return points
+
+  def load(self) -> Any:
+    """Returns the trained model: a `bert.Model`, or the encoder alone.
+
+    An encoder, a Keras layer, is what pre-training makes.
+    """
+    from bert import loading
+
+    if self.is_encoder:
+      return loading.load_encoder(self.output_dir)
+    return loading.load(self.output_dir)
+
+  def __repr__(self) -> str:
+    scores = ", ".join(f"{k} {v:.4g}" for k, v in self.scores.items())
+    return f"<Result in {self.output_dir}: {scores or 'no scores'}>"
+
+  def _repr_html_(self) -> str:
+    """Returns what a notebook shows: a table of the scores, and the curves."""
+    from bert.cli import run_report
+    from bert.report import plots
+
+    table = plots.table(("score", "value"), self.scores.items())
+    curves = run_report.draw_curves(self.history)
+    sections = {"Scores": table, "Training": curves}
+    page = plots.page(self.output_dir, "", sections, {})
+
+    # A frame, because the page's style must not change the notebook's.
+    return (
+      f'<iframe srcdoc="{html.escape(page)}" width="100%" height="480" '
+      'style="border: 0"></iframe>'
+    )
+
+
+# The files of all folders of a run, by folder and name, with their states.
+Files = dict[tuple[str, str], Any]
+
+
+def list_files(output_dir: str) -> Files:
+  """Returns the files that hold scores, with times that show a change."""
+  from bert.cli import run_report
+
+  return {
+    (prefix, name): state
+    for prefix, folder in _find_folders(output_dir).items()
+    for name, state in run_report.list_files(folder).items()
+    if _EVALUATION.fullmatch(name) or _PREDICTION.fullmatch(name)
+  }
+
+
+def read_scores(output_dir: str, before: Files) -> dict[str, float]:
+  """Reads the scores that a run has written.
+
+  Args:
+    output_dir: the run's.
+    before: from `list_files` when the run began: older scores do not count.
+  """
+  scores = {}
+  for file in sorted(dict(list_files(output_dir).items() - before.items())):
+    prefix, name = file
+    path = os.path.join(output_dir, prefix, name)
+    # A task with several sets, such as MNLI, has a file for each of them.
+    if match := _EVALUATION.fullmatch(name):
+      suffix = match[1].removeprefix("_")
+      lines = [line.split(" = ") for line in files.read_lines(path)]
+      found = {key: float(value) for key, value in lines}
+      prefix += f"{suffix}/" if suffix else ""
+    else:
+      kind = name.removesuffix("_metrics.json")
+      found = {
+        f"{kind}_{key}": float("nan") if value is None else value
+        for key, value in files.read_json(path)["metrics"].items()
+      }
+    scores |= {f"{prefix}{key}": value for key, value in found.items()}
+  return scores
+
+
+def _find_folders(output_dir: str) -> dict[str, str]:
+  """Returns the folders with results, by what precedes their scores' names."""
+  folders = {"": output_dir}
+  tasks = os.path.join(output_dir, "tasks")
+  for parent, pattern, before in (
+    (output_dir, "seed-", ""),  # --seeds
+    (tasks, "", "tasks/"),  # run_multitask.py
+  ):
+    for name in file_search.list_folder(parent):
+      if name.startswith(pattern):
+        folders[f"{before}{name}/"] = os.path.join(parent, name)
+  return folders
