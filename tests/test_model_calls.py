@@ -3,13 +3,25 @@
 Arrays, probabilities, vectors, wrong calls, pickles and threads.
 """
 
+import collections
+from concurrent import futures
+import copy
 import inspect
+import json
+import pickle
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import bert
 from bert import extract_features
+from bert import model as calls
+from bert.data import progress
+from bert.weights import checkpoints
+import paths
 import sentence_folder
 import tiny_models
 
@@ -100,3 +112,258 @@ def test_an_export_makes_the_same_vectors(encoder, vector_model):
   one = vector_model.encode("bad")
   assert one.shape == (16,)
   np.testing.assert_allclose(one, found[2], atol=1e-6)
+
+
+def test_all_ways_to_pass_several_texts(classifier):
+  wanted = classifier(TEXTS)
+  assert [type(answer) for answer in wanted] == [dict] * 5
+  assert classifier(np.array(TEXTS)) == wanted
+  assert classifier(np.array(TEXTS, object)) == wanted
+  assert classifier(np.array(TEXTS, np.dtypes.StringDType())) == wanted
+  assert classifier(collections.UserList(TEXTS)) == wanted
+  assert classifier(np.array(TEXTS)[1]) == classifier("bad")
+  # A tuple is a pair, one input.
+  pair = classifier(("bad", "film"))
+  assert type(pair) is dict and pair == classifier([("bad", "film")])[0]
+
+
+def test_a_column_of_pandas(classifier):
+  pandas = pytest.importorskip("pandas")
+  table = pandas.DataFrame({"text": TEXTS}, index=[7, 5, 3, 1, 9])
+  wanted = classifier(TEXTS)
+  assert classifier(table["text"]) == wanted
+  assert classifier(table["text"].astype("category")) == wanted
+  shares = classifier.predict_proba(table["text"])
+  np.testing.assert_array_equal(shares, classifier.predict_proba(TEXTS))
+  table.loc[3, "text"] = None
+  with pytest.raises(ValueError, match=r"inputs\[2\] is (float|NoneType)"):
+    classifier(table["text"])
+  with pytest.raises(ValueError, match="inputs: DataFrame of 2 dimensions"):
+    classifier(table)
+
+
+def test_no_texts(vector_model, classifier):
+  for nothing in ([], np.array([]), collections.UserList()):
+    assert classifier(nothing) == []
+    assert classifier.predict_proba(nothing).shape == (0, 2)
+    assert vector_model.encode(nothing).shape == (0, 16)
+    assert vector_model.encode(nothing).dtype == np.float32
+
+
+@pytest.mark.parametrize("case", ["single_label", "windows", "multi_label"])
+def test_probabilities_are_those_of_the_answers(tmp_path, case):
+  requests = tiny_models.write_case(tmp_path, case) * 3
+  model = bert.load(tmp_path)
+  found = model.predict_proba(requests)
+  assert found.shape == (len(requests), 2) and found.dtype == np.float32
+  assert model.labels == ("neg", "pos")
+  for row, answer in zip(found, model(requests), strict=True):
+    wanted = [answer["probabilities"][label] for label in model.labels]
+    np.testing.assert_allclose(row, wanted, rtol=1e-5)
+  if case != "multi_label":
+    np.testing.assert_allclose(found.sum(1), 1.0, atol=1e-6)
+  one = model.predict_proba(requests[0])
+  assert one.shape == (2,)
+  np.testing.assert_allclose(one, found[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  "case", ["regression", "multiple_choice", "tagging", "question_answering"]
+)
+def test_only_a_classifier_gives_probabilities(tmp_path, case):
+  requests = tiny_models.write_case(tmp_path, case)
+  model = bert.load(tmp_path)
+  message = f"predict_proba: {tmp_path} is a model for {case}; expected a class"
+  with pytest.raises(ValueError, match=message):
+    model.predict_proba(requests)
+  with pytest.raises(
+    ValueError, match=f"encode: {tmp_path} is a model for {case}, not"
+  ):
+    model.encode(requests)
+
+
+INPUT = "expected str, a tuple or a dict with text, text_pair"
+
+
+@pytest.mark.parametrize(
+  ("texts", "message"),
+  [
+    (3, rf"inputs\[0\] is int \(3\), {INPUT}"),
+    (None, rf"inputs\[0\] is NoneType \(None\), {INPUT}"),
+    (b"bad", rf"inputs\[0\] is bytes \(b'bad'\), {INPUT}"),
+    ({"a", "b"}, rf"inputs\[0\] is set \(\{{'.', '.'\}}\), {INPUT}"),
+    (["a", None], r"inputs\[1\] is NoneType \(None\), exp"),
+    (["a", ["b"]], r"inputs\[1\] is list \(\['b'\]\), exp"),
+    (["a", b"b"], r"inputs\[1\] is bytes \(b'b'\), exp"),
+    (["a", float("nan")], r"inputs\[1\] is float \(nan\), exp"),
+    (np.array(["a", np.nan], object), r"inputs\[1\] is float \(nan\), exp"),
+    (np.array([1.5]), r"inputs\[0\] is float \(1.5\), exp"),
+    (np.array([b"a"]), r"inputs\[0\] is bytes \(b'a'\), exp"),
+    (np.array([["a"]]), "inputs: ndarray of 2 dimensions; expected one dim"),
+    (np.array("a"), "inputs: ndarray of 0 dimensions; expected one dim"),
+    (["a", ("a", "b", "c")], r"inputs\[1\]: 3 texts; the model takes text, "),
+    (["a", ()], r"inputs\[1\]: text is nothing, expected a string; the mod"),
+    (["a", ("b", 5)], r"inputs\[1\]: text_pair is int, expected a string"),
+    ([{"txt": "a"}], r"inputs\[0\]: txt is not read; the model takes text, "),
+    ([{"question": "a"}], r"inputs\[0\]: question is not read; the model"),
+    ([{"other": "a"}], r"inputs\[0\]: text is nothing, expected a string"),
+    (["\ud800"], r"inputs\[0\]: text holds \\ud800, half of a surrogate pair"),
+  ],
+)
+def test_wrong_texts(classifier, vector_model, texts, message):
+  for call in (classifier, classifier.predict_proba, vector_model.encode):
+    with pytest.raises(ValueError, match=f"^{message}") as error:
+      call(texts)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_text_is_found_before_any_is_computed(classifier, monkeypatch):
+  monkeypatch.delattr(classifier._model, "_engine")
+  with pytest.raises(ValueError, match=r"inputs\[5000\] is int \(3\)"):
+    classifier(["a"] * 5000 + [3])
+
+
+@pytest.mark.parametrize(
+  ("options", "error", "message"),
+  [
+    ({"batch_size": 0}, ValueError, "batch_size is 0, expected 1 or more"),
+    ({"batch_size": 2.0}, TypeError, "'float' object cannot be interpreted"),
+    ({"batch_size": "8"}, TypeError, "'str' object cannot be interpreted"),
+    ({"prompt_name": "qery"}, ValueError, "prompt_name=qery: the prompts of"),
+    ({"prompt_name": 3}, ValueError, "prompt_name=3: the prompts of the mod"),
+    ({"size": 3}, TypeError, "unexpected keyword argument 'size'"),
+  ],
+)
+def test_wrong_options_of_vectors(vector_model, options, error, message):
+  for texts in (["a"], []):
+    with pytest.raises(error, match=message):
+      vector_model.encode(texts, **options)
+
+
+def test_a_classifier_has_no_prompts(classifier):
+  with pytest.raises(ValueError, match="prompt_name=query: only models of vec"):
+    classifier(["a"], prompt_name="query")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_vector_that_is_not_finite(encoder, value):
+  model = bert.load(encoder)
+  variables = checkpoints.model_variables(model._model._engine.trained.model)
+  table = variables["bert/embeddings/word_embeddings"]
+  values = table.numpy()
+  vocabulary = (encoder / "vocab.txt").read_text().split()
+  values[vocabulary.index("awful")] = value
+  table.assign(values)
+  message = r"^inputs\[2\]: the model's vector of 'an awful film' holds NaN or"
+  with pytest.raises(ValueError, match=message):
+    model.encode(["the film", "bad", "an awful film", "awful"])
+  assert np.isfinite(model.encode(["the film", "bad"])).all()
+
+
+def test_what_a_model_says_of_itself(
+  trained, encoder, classifier, vector_model
+):
+  assert repr(classifier) == (
+    "<bert.Model task=single_label, labels=neg, pos, max_seq_length=16, "
+    f"engine=onnxruntime, folder={trained / 'export'}>"
+  )
+  assert repr(vector_model) == (
+    "<bert.Model task=features, max_seq_length=12, engine=tensorflow, "
+    f"folder={encoder}>"
+  )
+
+
+def test_a_pickle_holds_the_folder(trained, tmp_path, monkeypatch, capfd):
+  # In another process and another folder, without TensorFlow.
+  shutil.copytree(trained / "export", tmp_path / "model")
+  monkeypatch.chdir(tmp_path)
+  model = bert.load("model", threads=1)
+  wanted = model(TEXTS)
+  (tmp_path / "pickled").write_bytes(pickle.dumps(model))
+  assert len(pickle.dumps(model)) < 500
+  code = (
+    "import json, pickle, sys; model = pickle.load(open(sys.argv[1], 'rb'))"
+  )
+  code += "; print(json.dumps(model(json.loads(sys.argv[2]))))"
+  code += "; sys.exit('tensorflow' in sys.modules)"
+  found = subprocess.check_output(
+    [sys.executable, "-c", code, tmp_path / "pickled", json.dumps(TEXTS)],
+    cwd=paths.ROOT,
+  )
+  assert json.loads(found) == wanted
+  assert copy.deepcopy(model)(TEXTS) == wanted
+
+
+def test_a_pickle_of_a_trained_folder(tmp_path):
+  tiny_models.write_trained(tmp_path)
+  model = bert.load(tmp_path)
+  content = pickle.dumps(model)
+  loaded = pickle.loads(content)
+  assert loaded(TEXTS) == model(TEXTS)
+  assert loaded.folder == str(tmp_path)
+  # It was trained further: answers would be those of another model.
+  trained = tiny_models.write_trained(tmp_path)
+  trained.output_bias.assign([1.0, 0.0])
+  checkpoints.save(
+    str(tmp_path), 8, checkpoints.model_variables(trained), keep=1
+  )
+  with pytest.raises(ValueError, match="not those of the model that was pick"):
+    pickle.loads(content)
+  shutil.rmtree(tmp_path)
+  with pytest.raises(ValueError, match="no such folder"):
+    pickle.loads(content)
+
+
+@pytest.mark.parametrize(
+  "format",
+  ["onnx", "memory", pytest.param("saved_model", marks=pytest.mark.slow)],
+)
+def test_several_threads_call_one_model(trained, encoder, format, tmp_path):
+  folders = {"memory": trained, "onnx": trained / "export"}
+  folder = folders.get(format, tmp_path)
+  if format == "saved_model":
+    tiny_models.run_export(trained, export_dir=tmp_path, format=format)
+  model = bert.load(folder)
+  texts = make_texts(60)
+  wanted = model(texts)
+
+  def answer(number):
+    order = np.random.default_rng(number).permutation(len(texts))
+    found = model([texts[index] for index in order])
+    shares = model.predict_proba([texts[index] for index in order])
+    return order, found, shares
+
+  with futures.ThreadPoolExecutor(8) as pool:
+    for order, found, shares in pool.map(answer, range(40)):
+      expected = [wanted[index] for index in order]
+      assert found == tiny_models.close(expected, abs=1e-5)
+      first = [answer["probabilities"]["neg"] for answer in expected]
+      np.testing.assert_allclose(shares[:, 0], first, atol=1e-5)
+
+
+def test_progress_is_shown_above_ten_thousand_texts(
+  classifier, vector_model, capsys, monkeypatch
+):
+  assert (calls._MOST_SILENT, calls._BLOCK) == (10_000, 4096)
+  monkeypatch.setattr(calls, "_MOST_SILENT", 5)
+  monkeypatch.setattr(calls, "_BLOCK", 3)
+  monkeypatch.setattr(progress, "_SECONDS_PER_LINE", 0)
+  classifier(["bad"] * 5)
+  vector_model.encode(["bad"] * 5)
+  assert not capsys.readouterr().err
+  for call in (classifier, classifier.predict_proba, vector_model.encode):
+    assert len(call(["bad"] * 7)) == 7
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.startswith("3 of 7 texts  ")
+    assert " texts/s  ETA " in second
+    assert third.startswith("7 of 7 texts  ")
+  # Numbers of inputs count over all blocks.
+  with pytest.raises(ValueError, match=r"^inputs\[6\]: 3 texts; the model"):
+    classifier(["bad"] * 6 + [("a", "b", "c")])
+
+
+def test_importing_the_package_imports_nothing_that_takes_long():
+  code = "import sys, bert; print(bert.__version__, [x for x in sys.modules if "
+  code += "x.split('.')[0] in ('numpy', 'tensorflow', 'onnxruntime')])"
+  command = [sys.executable, "-c", code]
+  assert subprocess.check_output(command, cwd=paths.ROOT) == b"0.1 []\n"
