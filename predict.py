@@ -91,7 +91,10 @@ class PredictSettings(typed_flags.Settings):
     choices=exported_model.ENGINES,
   )
   threads: int = _flags(
-    0, "How many cores compute a batch; 0 uses all.", least=0
+    0,
+    "How many cores compute a batch; 0 uses all.",
+    least=0,
+    most=exported_model.MOST_THREADS,
   )
   serve: bool = _serve_flag(
     False, "Whether to start a server with a web page instead."

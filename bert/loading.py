@@ -10,6 +10,7 @@ needs only onnxruntime and numpy; the others need TensorFlow. `load_encoder`
 loads the encoder alone, a Keras layer.
 """
 
+import operator
 import os
 from typing import TYPE_CHECKING, Any
 import warnings
@@ -38,10 +39,19 @@ def load(
       predict.py; "" lets the export decide.
 
   Raises:
-    ValueError: the folder is something else, or damaged.
+    ValueError: the folder is something else, or damaged; or there are too many
+      threads.
     ImportError: names the package that this model needs.
   """
-  folder = hub.find(os.fspath(folder))
+  # ONNX Runtime would take any number, and end the process at a million.
+  if not 0 <= operator.index(threads) <= exported_model.MOST_THREADS:
+    raise ValueError(
+      f"threads is {threads}, expected 0, for all cores, to "
+      f"{exported_model.MOST_THREADS}"
+    )
+  if not isinstance(engine, str):
+    raise TypeError(f"engine is {type(engine).__name__}, expected str")
+  folder = hub.find(os.fsdecode(folder))
   names = file_search.list_folder(folder)
 
   # An export holds all that it needs, and runs without the training's code.

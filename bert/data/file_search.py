@@ -107,6 +107,8 @@ def describe_missing(folder: str, inside: str = "") -> str:
   if remote.is_remote(folder):
     return "there" if files.exists(folder) else "no such folder"
 
+  if os.path.isfile(folder):
+    return "a file, not a folder"
   if not os.path.isdir(folder):
     parent, name = os.path.split(folder.rstrip("/"))
     return f"no such folder{_suggest(parent, name)}"

@@ -19,6 +19,7 @@ from bert.vocabularies import vocabulary_table
 # Inputs of the full length in a batch, by default. On two cores, larger ones
 # are slower: they are padded more.
 BATCH_SIZE = 4
+MOST_THREADS = 1024  # More than any machine has cores that share the work well.
 
 
 # What runs an export of --format=onnx; the first one is the default.

@@ -48,6 +48,7 @@ def test_a_pipe_is_no_file_of_a_model(tmp_path, name):
     ("gleu", "mrpc", "no such folder; did you mean glue?"),
     ("glue/SST2", "sst-2", "no such folder; did you mean glue/SST-2?"),
     ("none/none", "", "no such folder"),
+    (__file__, "", "a file, not a folder"),
   ],
 )
 def test_a_folder_that_may_be_meant(
