@@ -27,7 +27,7 @@ import numpy as np
 
 from bert import results
 from bert.cli import program, shared_flags, typed_flags
-from bert.data import data_rows, file_search, files, messages
+from bert.data import data_rows, file_search, files, messages, progress
 
 # Data from memory, and the flag of the file that is made of them.
 _FROM_MEMORY = {
@@ -63,6 +63,8 @@ def make_run(
   """
 
   def run(*, on_log: Callable[[dict[str, float]], Any] | None = None, **flags):
+    if on_log is not None and not callable(on_log):
+      raise TypeError(f"on_log is {type(on_log).__name__}, expected a function")
     given = {**defaults, **{k: v for k, v in flags.items() if v is not None}}
     return _run(main, settings_class, given, on_log)
 
@@ -280,6 +282,7 @@ def _kept_state() -> Iterator[None]:
   try:
     yield
   finally:
+    progress.clear()  # An error in the middle leaves the line of a terminal.
     random.setstate(python)
     np.random.set_state(numpy)
     for name, value in tf_seeds.items():

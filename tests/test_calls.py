@@ -147,6 +147,7 @@ def test_other_rows_are_refused_and_leave_nothing(given, tmp_path):
     ({"learning_rate": float("nan")}, "--learning_rate=nan: expected a finite"),
     ({"labels": ["a,b"]}, "labels: 'a,b' has a comma in it"),
     ({"model": {}}, "model is dict, expected text, a number, a bool, a path"),
+    ({"on_log": 3}, "on_log is int, expected a function"),
     ({"output_dir": None}, "missing --output_dir; see --help"),
     ({"train_file": "trian.tsv"}, "trian.tsv: no such file"),
     ({"text_column": "body"}, "no column 'body'"),
