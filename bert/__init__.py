@@ -5,9 +5,10 @@
   model = bert.load("sms_model")
   model("win a prize")
 
-`load` answers texts with a trained model, `load_encoder` returns the encoder
-alone, a Keras layer: see loading.py and model.py. The rest is imported by name,
-as in the original's own package: `from bert import modeling, run_classifier`.
+`load` answers texts with a trained model, `Index` searches texts with a model
+of vectors, and `load_encoder` returns the encoder alone, a Keras layer: see
+loading.py, model.py and searching.py. The rest is imported by name, as in the
+original's own package: `from bert import modeling, run_classifier`.
 """
 
 import importlib
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # Shows editors and type checkers what is found below.
   from bert.loading import load_encoder as load_encoder
   from bert.model import Answer as Answer
   from bert.model import Model as Model
+  from bert.searching import Index as Index
   import heads as heads
   import modeling as modeling
   import optimization as optimization
@@ -38,6 +40,7 @@ __version__ = "0.1"
 # The public names, and the modules that define them.
 _MODULES = {
   "Answer": "bert.model",
+  "Index": "bert.searching",
   "Model": "bert.model",
   "load": "bert.loading",
   "load_encoder": "bert.loading",

@@ -293,6 +293,20 @@ def test_python_of_a_fourth_encoder(monkeypatch):
   assert printed == "(1, 4, 16)\n"
 
 
+def test_python_of_the_search(tmp_path, monkeypatch):
+  page = paths.ROOT / "docs" / "search.md"
+  (tmp_path / "try" / "vectors").mkdir(parents=True)
+  tiny_models.write_masked_lm(tmp_path / "try" / "vectors")
+  tiny_models.write_modules(tmp_path / "try" / "vectors")
+  lines = next(b for b in blocks(page, "") if "Mix flour" in b)
+  (tmp_path / "try" / "texts.txt").write_text(lines)
+  monkeypatch.chdir(tmp_path)
+  for row in run_python(page).splitlines():
+    score, number, text = row.split(maxsplit=2)
+    assert -1 <= float(score) <= 1.001
+    assert lines.splitlines()[int(number) - 1] == text
+
+
 @pytest.mark.slow  # Exports a model: ten seconds.
 @pytest.mark.parametrize("page", [README])
 def test_python_of_an_export(page, tmp_path, monkeypatch):

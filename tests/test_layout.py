@@ -38,6 +38,7 @@ def may_import(path, target):
     "loading",
     "results",
     "model",
+    "searching",
   )
 
 

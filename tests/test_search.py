@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert
-from bert import extract_features, search
+from bert import extract_features, search, searching
 from bert.data import vector_index
 from bert.weights import checkpoints
 import program_flags
@@ -48,7 +48,7 @@ def run(here, model, **flags):
 
 
 def vectors_of(folder, texts=LINES):
-  return search.encode(bert.load(folder), texts)
+  return searching.encode(bert.load(folder), texts)
 
 
 def test_lines_are_found_and_shown(encoder, here, capsys):
@@ -110,8 +110,8 @@ def test_a_killed_run_resumes(encoder, here, monkeypatch):
     calls.append(texts)
     return search_encode(model, texts, *prompt)
 
-  search_encode = search.encode
-  monkeypatch.setattr(search, "encode", encode)
+  search_encode = searching.encode
+  monkeypatch.setattr(searching, "encode", encode)
   run(here, model)
   assert (here / "i.npy").read_bytes() == whole
   assert [*map(len, calls)][1:] == [2, 1] and calls[1] == LINES[2:4]

@@ -7,6 +7,7 @@ weights and of the index, and the vector that the model gives to a fixed text.
 from collections.abc import Callable, Iterator, Mapping
 import io
 import math
+import os
 from typing import Any
 import zipfile
 
@@ -15,14 +16,15 @@ import numpy as np
 from bert.data import atomic, files, progress
 
 BLOCK = 1024  # Rows written at once: a run that resumes makes the same blocks.
+PROMPT = "line_prompt_name"
 _RECORD = {
   "model": (str,),
   "input_file": (str,),
   "sha256": (str,),  # That of input_file, and the name of its column, if any.
   "lines": (int,),
   "probe": (list,),
+  PROMPT: (str, None),
 }
-_PROMPT = "line_prompt_name"
 # Earlier versions did not record them.
 _WEIGHTS, _INDEX = "weights_sha256", "index_sha256"
 
@@ -79,6 +81,7 @@ def make(
     ValueError: what was begun is of another model or other text.
   """
   part = f"{path}.part"
+  os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
   with atomic.naming_full_disk(part), open(part, "ab", buffering=0) as file:
     if atomic.lock(file.fileno()) is False:
       raise OSError(f"{part}: another process is writing it")
@@ -92,7 +95,7 @@ def make(
     # The rows of a killed process are good if they are of the same model and
     # text. Without a record nobody knows: they are made anew.
     if file.tell() and files.exists(f"{path}.json"):
-      check(path, files.read_json(f"{path}.json"), record)
+      _check(path, record)
     else:
       file.truncate(0)
     files.write_json(f"{path}.json", record)
@@ -130,21 +133,14 @@ def _write_all(file, content: bytes) -> None:
     view = view[file.write(view) :]
 
 
-def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-  """Raises a ValueError if an index is of another model or other text.
+def _check(path: str, new: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Returns the record of an index; a ValueError if it is of something else.
 
   Args:
     path: of the index.
-    old: its record, as read from the disk: anybody may have written it.
     new: the record that this run would write.
   """
-  try:
-    files.check_values(old, _RECORD)
-    for number in old["probe"]:
-      if type(number) is not float or not math.isfinite(number):
-        raise ValueError(f"probe holds {number!r:.80}, expected finite numbers")
-  except ValueError as error:
-    raise ValueError(f"{path}.json: {error}: {_cure(path)}") from None
+  old = read_record(path)
 
   # The first difference is named. Records of earlier versions have no checksum
   # of the weights.
@@ -154,9 +150,9 @@ def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
   if len(probes[0]) != len(probes[1]):
     sizes = "{} numbers a vector, not the {}".format(*map(len, probes))
     fault = f"{old['model']}, {sizes} of --model={new['model']}"
-  elif old.get(_PROMPT) != new.get(_PROMPT):
+  elif old.get(PROMPT) != new.get(PROMPT):
     # The vector of the fixed text may hardly show a prompt.
-    fault = f"lines with the prompt {old.get(_PROMPT)}, not {new.get(_PROMPT)}"
+    fault = f"lines with the prompt {old.get(PROMPT)}, not {new.get(PROMPT)}"
   elif differ(*probes):
     fault = (
       f"{old['model']}, whose vectors --model={new['model']} does not make"
@@ -167,10 +163,28 @@ def check(path: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     fault = f"other text than is in --input_file={new['input_file']} now"
   if fault:
     raise ValueError(f"{path}: made of {fault}: pass another --index_file")
+  return old
 
 
 def _cure(path: str) -> str:
   return f"remove {path} and {path}.json to make them anew"
+
+
+def read_record(path: str) -> dict[str, Any]:
+  """Returns the record of an index; a ValueError if it lacks one."""
+  if not files.exists(f"{path}.json"):
+    raise ValueError(f"{path}: lacks {path}.json, which says of what")
+  record = files.read_json(f"{path}.json")
+
+  # Anybody may have written it.
+  try:
+    files.check_values(record, _RECORD)
+    for number in record["probe"]:
+      if type(number) is not float or not math.isfinite(number):
+        raise ValueError(f"probe holds {number!r:.80}, expected finite numbers")
+  except ValueError as error:
+    raise ValueError(f"{path}.json: {error}: {_cure(path)}") from None
+  return record
 
 
 def read(path: str, record: Mapping[str, Any]) -> np.ndarray:
@@ -183,10 +197,7 @@ def read(path: str, record: Mapping[str, Any]) -> np.ndarray:
   Raises:
     ValueError: it is damaged, or of another model or text.
   """
-  if not files.exists(f"{path}.json"):
-    raise ValueError(f"{path}: lacks {path}.json, which says of what")
-  stored = files.read_json(f"{path}.json")
-  check(path, stored, record)
+  stored = _check(path, record)
 
   # Rows that were changed would give wrong answers, without any error.
   if not stored.get(_INDEX):

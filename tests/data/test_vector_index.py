@@ -57,6 +57,7 @@ def test_numbers_that_float16_lacks_are_refused():
     ({"weights_sha256": "2"}, "i.npy: made of m with other weights than --mod"),
     ({"sha256": "2"}, "i.npy: made of other text than is in --input_file=t"),
     ({"lines": "3"}, "i.npy.json: lines is '3', expected int"),
+    ({"line_prompt_name": 3}, "i.npy.json: line_prompt_name is 3, expected st"),
   ],
 )
 def test_records_that_differ_are_refused(tmp_path, old, message):
@@ -135,3 +136,9 @@ def test_a_full_disk_names_the_file(tmp_path):
   make(tmp_path / "i.npy", np.ones([4000, 2], np.float16), lines=4000)
   record = {**RECORD, "lines": 4000}
   assert vector_index.read(str(tmp_path / "i.npy"), record).shape == (4000, 2)
+
+
+def test_missing_folders_are_made(tmp_path):
+  path = tmp_path / "new" / "folder" / "i.npy"
+  make(path)
+  np.testing.assert_array_equal(vector_index.read(str(path), RECORD), ROWS)

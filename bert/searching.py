@@ -1,0 +1,426 @@
+"""Finds the texts that are most similar to a query, by their vectors.
+
+  model = bert.load("minilm_export")
+  index = bert.Index.build(model, "texts.txt", "texts.npy")
+  index.search("Where can I learn to play the guitar?", k=3)
+
+search.py does the same from the shell. What they share names flags in its
+messages; in Python these are arguments.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import itertools
+import json
+import operator
+import os
+import re
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import bert
+from bert.data import (
+  files,
+  messages,
+  path_checks,
+  progress,
+  remote,
+  text_files,
+  text_prompts,
+  vector_files,
+  vector_index,
+  vector_search,
+)
+from bert.vocabularies import lost_letters
+
+# The record of an index has the vector of this text: two models make different
+# vectors of it. Two --max_seq_length do, too, because the text is longer.
+_PROBE = " ".join(f"the {number} films" for number in range(300))
+# Scores of queries and texts that are in memory at once: 256 MB of float32.
+_MOST_SCORES = 1 << 26
+# Bytes of a file whose texts stay in memory. Reading them again for each query
+# would take longer than the search; those of a larger file are read again.
+_MOST_KEPT = 1 << 26
+_COMPARED_EVERY = 256  # Lines of --vectors_file.
+_PAIR = " ||| "  # Between the two texts of a line, to extract_features.py.
+_COLUMN = "text"  # In the file that a list of texts is written to.
+# The flags in messages, and the arguments that are called otherwise.
+_FLAG = re.compile(r"(?<!\S)--(model|input_file|index_file|text_column)\b")
+_ARGUMENTS = {"input_file": "texts", "index_file": "path"}
+
+
+class Hit(NamedTuple):
+  """A text that was found."""
+
+  line: int  # Its number among the texts, from 1.
+  score: float  # The inner product of its vector and that of the query.
+  text: str
+
+
+class Source(NamedTuple):
+  """What an index is made of; search.py passes its settings instead."""
+
+  model: str  # Its name.
+  input_file: str
+  text_column: str | None
+  index_file: str
+  line_prompt_name: str | None
+  vectors_file: str | None = None
+
+
+class Index:
+  """Texts to search, and their vectors; `build` or `open` makes it.
+
+  Attributes:
+    vectors: of the texts, float16 [N, H], mapped into memory.
+    seconds: how long comparing vectors has taken so far.
+  """
+
+  def __init__(self, source: Source, model: bert.Model):
+    """Opens an index; makes it if it is not there.
+
+    Args:
+      source: what it is made of.
+      model: that of `source.model`, which makes the vectors.
+    """
+    self._source, self._model = source, model
+    self.seconds = 0.0
+    path, text = source.index_file, source.input_file
+    self._kept: list[str] = []
+    self._size = text_files.known_size([text])
+    if (self._size or _MOST_KEPT) < _MOST_KEPT:
+      self._kept = list(self._read_texts())
+
+    # What the index depends on. An index whose record differs from this would
+    # give wrong answers, and is refused.
+    record = {
+      "model": source.model,
+      "input_file": text,
+      # Another column is another text. Its name is part of this value, and has
+      # no key, so that the records of indices without a column stay as they
+      # were.
+      "sha256": files.hash_file(text) + (source.text_column or ""),
+      "lines": sum(1 for _ in self._read_texts()),
+      "probe": encode(model, [_PROBE], source.line_prompt_name)[0].tolist(),
+      vector_index.PROMPT: source.line_prompt_name,
+      "weights_sha256": model.weights_sha256,
+    }
+    if not record["lines"]:
+      raise ValueError(f"--input_file={text}: it is empty")
+
+    # `make` resumes what a killed run left; `read` compares the records.
+    if not files.exists(path):
+      if model.strips_marks:
+        lost_letters.report(self._read_texts(), text)
+      self._shape = record["lines"], len(record["probe"])
+      vector_index.make(path, record, self._make_rows)
+    self.vectors = vector_index.read(path, record)
+
+  def __repr__(self) -> str:
+    path, text = self._source.index_file, self._source.input_file
+    return f"<bert.Index {path}: {len(self.vectors):,} texts of {text}>"
+
+  @classmethod
+  def build(
+    cls,
+    model: bert.Model,
+    texts: Any,
+    path: str | os.PathLike,
+    text_column: str | int | None = None,
+    prompt_name: str | None = None,
+  ) -> "Index":
+    """Makes an index, or resumes one after a kill; opens it if it is there.
+
+    Args:
+      model: of vectors, from `bert.load`.
+      texts: the path of a file, one text per line; or a list, a tuple, a NumPy
+        array or a pandas Series of texts. These are written beside the index:
+        for texts.npy to texts.npy.jsonl.
+      path: of the index, such as texts.npy.
+      text_column: the name, or the number from 0, of a column of a table in
+        TSV, CSV or JSON Lines; None for plain text.
+      prompt_name: of the model's prompt to put before every text; None: the
+        prompt that the model states.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: the model makes no vectors; there are no texts; or the index
+        that is there is damaged, or was made of something else.
+      OSError: another process is making this index, or the disk is full.
+    """
+    # A column may be the number 0.
+    column = None if text_column is None else str(text_column)
+    path = os.fsdecode(path)
+    with _naming_arguments(model, path):
+      path_checks.check("index_file", "new_files", path or os.curdir)
+      text_prompts.find_prompt(model.prompts, prompt_name, "prompt_name")
+      if isinstance(texts, str | bytes | os.PathLike):
+        file = os.fsdecode(texts)
+        path_checks.check("input_file", "file", file)
+        text_files.check([file], column)
+      elif column is not None:
+        raise ValueError(f"text_column is {column!r}, but texts is not a file")
+      else:
+        file, column = _write_texts(texts, path), _COLUMN
+      return cls(Source(model.folder, file, column, path, prompt_name), model)
+
+  @classmethod
+  def open(cls, path: str | os.PathLike, model: bert.Model) -> "Index":
+    """Opens an index that `build` or search.py has made.
+
+    Args:
+      path: of the index. The file of its texts must be where it was, or beside
+        the index.
+      model: of the same weights as the one that the index was made with.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: there is no such index, it is damaged, the model is another
+        one, or the texts have changed.
+    """
+    path = os.fsdecode(path)
+    with _naming_arguments(model, path):
+      path_checks.check("index_file", "file", path)
+      record = vector_index.read_record(path)
+
+      # Somebody may have moved or copied the folder with both.
+      file = record["input_file"]
+      if not files.exists(file):
+        file = os.path.join(os.path.dirname(path), os.path.basename(file))
+        path_checks.check("input_file", "file", file)
+
+      # What follows the 64 digits is the column: see `__init__`.
+      column, prompt = record["sha256"][64:], record.get(vector_index.PROMPT)
+      return cls(Source(model.folder, file, column, path, prompt), model)
+
+  def search(
+    self, queries: Any, k: int = 10, prompt_name: str | None = None
+  ) -> list[Hit] | list[list[Hit]]:
+    """Finds the texts that are most similar to a query, or to each of several.
+
+    Args:
+      queries: a text; or a list, a tuple, a NumPy array or a pandas Series.
+      k: how many texts to find; an index may have fewer.
+      prompt_name: of the model's prompt to put before every query; None: the
+        prompt that the model states.
+
+    Returns:
+      What was found for the query, the most similar text first. For several
+      queries, a list of such lists.
+
+    Raises:
+      TypeError: an argument is of another type.
+      ValueError: `k` is not positive, the model lacks the prompt, or the file
+        of the texts has changed.
+    """
+    if operator.index(k) < 1:
+      raise ValueError(f"k is {k}, expected 1 or more")
+    is_one = isinstance(queries, str)
+    texts = _list_texts([queries] if is_one else queries, "queries")
+    found = list(self.search_each(texts, k, prompt_name))
+    return found[0] if is_one else found
+
+  def search_each(
+    self, queries: list[str], k: int, prompt_name: str | None = None
+  ) -> Iterator[list[Hit]]:
+    """Yields what was found for each query; see `search`."""
+    # Every query has a score for every text, so few queries fit into memory.
+    at_once = max(1, _MOST_SCORES // len(self.vectors))
+    for first in range(0, len(queries), at_once):
+      block = queries[first : first + at_once]
+      query_vectors = encode(self._model, block, prompt_name)
+
+      # The time of the search alone, without the model.
+      begin = time.monotonic()
+      numbers, scores = vector_search.find(self.vectors, query_vectors, k)
+      self.seconds += time.monotonic() - begin
+
+      # A file that does not fit into memory is read again for the lines found.
+      wanted = set(numbers.ravel().tolist())
+      lines = enumerate(self._read_texts())
+      texts = {number: line for number, line in lines if number in wanted}
+      for pairs in map(zip, numbers.tolist(), scores.tolist()):
+        yield [Hit(number + 1, s, texts[number]) for number, s in pairs]
+
+  def _read_texts(self) -> Iterable[str]:
+    """Returns the lines to search, or the texts of the column."""
+    file = self._source.input_file
+    if self._kept:
+      return self._kept
+
+    # In another text, other lines have the numbers of the vectors.
+    if text_files.known_size([file]) != self._size:
+      raise ValueError(f"{file}: it has changed since the index was opened")
+    return text_files.read(file, self._source.text_column)
+
+  def _make_rows(self, done: int) -> Iterator[np.ndarray]:
+    """Yields the rows of the index, block by block.
+
+    Args:
+      done: how many lines a killed run has left; they are skipped.
+
+    Yields:
+      float16 [vector_index.BLOCK, H]; the last block may be smaller.
+    """
+    source, total = self._source, self._shape[0]
+    stored, name = None, f"--model={source.model}"
+    if path := source.vectors_file:
+      stored = vector_files.read(path, *self._shape)
+      name = f"--vectors_file={path}"
+
+    lines = itertools.islice(self._read_texts(), done, None)
+    bar = progress.Progress(total, done)
+    while block := list(itertools.islice(lines, vector_index.BLOCK)):
+      if stored is None:
+        vectors = encode(self._model, block, source.line_prompt_name)
+      else:
+        vectors = stored[done : done + len(block)]
+
+      # Rounding refuses NaN, and names its line. So it comes before the
+      # comparison, which would say that the vector is of another model.
+      rows = vector_index.to_float16(vectors, done, name)
+      if stored is not None:
+        self._compare(block, vectors, done)
+      yield rows
+
+      # The caller has written the block when it asks for the next one.
+      done += len(block)
+      if bar.is_due():
+        speed = f"{bar.units_per_second(done):,.1f} lines/s"
+        line = f"{done:,} of {total:,} lines  {speed}  ETA {bar.eta(done)}"
+        bar.print_line(line, done)
+    progress.clear()
+
+  def _compare(self, block: list[str], vectors: np.ndarray, first: int) -> None:
+    """Compares a block of --vectors_file with the vectors of the model.
+
+    Args:
+      block: N lines of the text file.
+      vectors: what --vectors_file has for them, float [N, H].
+      first: the number of the first line of the block, from 0.
+
+    Raises:
+      ValueError: names the first line whose two vectors differ.
+    """
+    # Encoding all lines would cost what --vectors_file saves, so only some are
+    # compared. A line too many shifts all lines after it, so the last one shows
+    # it. A smaller --max_seq_length changes long lines alone.
+    numbers = range(len(block))
+    chosen = {*numbers[::_COMPARED_EVERY], len(block) - 1}
+    chosen.add(max(numbers, key=lambda number: len(block[number])))
+
+    # extract_features.py encodes these lines as pairs, search.py as one text.
+    chosen.update([n for n in numbers if _PAIR in block[n]][:2])
+
+    texts = [block[number] for number in sorted(chosen)]
+    source = self._source
+    expected = encode(self._model, texts, source.line_prompt_name)
+
+    for number, vector in zip(sorted(chosen), expected, strict=True):
+      if vector_index.differ(vectors[number], vector):
+        cure = ""
+        if _PAIR in block[number]:
+          cure = (
+            f": to extract_features.py, {_PAIR.strip()} separates two texts"
+          )
+        raise ValueError(
+          f"--vectors_file={source.vectors_file}: the vector of line "
+          f"{first + number + 1} is not that of --model={source.model} and "
+          f"--input_file{cure}"
+        )
+
+
+def encode(
+  model: bert.Model, texts: list[str], prompt_name: str | None = None
+) -> np.ndarray:
+  """Computes the vectors of texts.
+
+  Args:
+    model: a model of vectors.
+    texts: N texts.
+    prompt_name: the prompt to put before each; None: the model's default.
+
+  Returns:
+    The vectors, float32 [N, H]. A ValueError if one is not finite.
+  """
+  answers: Any = model(texts, prompt_name)
+  vectors = np.array([answer["vector"] for answer in answers], np.float32)
+
+  # A comparison with NaN is always false: such a line would never be found, and
+  # no message would say so.
+  for text, vector in zip(texts, vectors, strict=True):
+    if not np.isfinite(vector).all():
+      raise ValueError(
+        f"the model's vector of {text!r:.80} holds NaN or infinity: its "
+        "weights are damaged"
+      )
+  return vectors
+
+
+def check(model: bert.Model, name: str, path: str) -> None:
+  """Raises a ValueError if a model or a path is not fit for an index.
+
+  Args:
+    model: to make vectors with.
+    name: of the model.
+    path: of the index.
+  """
+  if model.task != "features":
+    raise ValueError(
+      f"--model={name}: for {model.task}, not vectors; "
+      "run_embedding.py trains a model of vectors"
+    )
+  if remote.is_remote(path):
+    raise ValueError(
+      f"--index_file={path}: expected a local path: it is mapped into memory"
+    )
+
+
+@contextlib.contextmanager
+def _naming_arguments(model: bert.Model, path: str) -> Iterator[None]:
+  """Checks arguments; names them, not flags, in the messages of the body."""
+  if not isinstance(model, bert.Model):
+    kind = type(model).__name__
+    raise TypeError(f"model is {kind}, expected what bert.load returns")
+  try:
+    check(model, model.folder, path)
+    yield
+  except ValueError as error:
+    message = _FLAG.sub(lambda m: _ARGUMENTS.get(m[1], m[1]), str(error))
+    raise ValueError(message) from None
+
+
+def _write_texts(texts: Any, path: str) -> str:
+  """Writes a list of texts beside an index; returns the path of the file."""
+  listed = _list_texts(texts, "texts")
+  if not listed:
+    raise ValueError("texts is empty")
+  rows = [json.dumps({_COLUMN: text}, ensure_ascii=False) for text in listed]
+
+  # They are written before the index, so one that is there without them is of
+  # other texts.
+  file = f"{path}.jsonl"
+  made = [name for name in (file, path, f"{path}.part") if files.exists(name)]
+  if not made:
+    files.write_lines(file, rows)
+  elif made[0] != file or list(files.read_lines(file)) != rows:
+    raise ValueError(f"{made[0]}: made of other texts: pass another path")
+  return file
+
+
+def _list_texts(texts: Any, name: str) -> list[str]:
+  """Returns texts as a list; errors begin with the name of an argument."""
+  # Arrays of NumPy and Series of pandas have `tolist`. A table of pandas is no
+  # sequence: its items would be the names of its columns.
+  listed = texts.tolist() if hasattr(texts, "tolist") else texts
+  if isinstance(listed, str) or not isinstance(listed, Sequence):
+    raise TypeError(f"{name} is {type(texts).__name__}, expected a list of str")
+
+  for number, text in enumerate(listed):
+    if not isinstance(text, str):
+      kind = type(text).__name__
+      raise TypeError(f"{name}[{number}] is {kind}, expected str")
+    messages.check_unicode(text, f"{name}[{number}]")
+  return list(listed)

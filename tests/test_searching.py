@@ -1,0 +1,294 @@
+"""bert.Index: texts of files and from memory, built, opened, searched; refused.
+
+What it shares with search.py, such as damage and resuming, is tried in
+test_search.py; that both find the same is tried here.
+"""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import bert
+from bert import search, searching
+from bert.data import vector_index
+import program_flags
+import tiny_models
+
+LINES = ["the film was good", "bad", "a very awful plot", "great film"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("encoder")
+  tiny_models.write_masked_lm(folder)
+  tiny_models.write_modules(folder)
+  prompts = {"prompts": {"query": "good ", "line": "bad "}}
+  (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+  flags = {"model_dir": "", "vocab_file": "", "model": folder}
+  return tiny_models.run_export(folder, **flags)
+
+
+@pytest.fixture(scope="module")
+def model(encoder):
+  return bert.load(encoder)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "lines.txt").write_text("".join(f"{x}\n" for x in LINES))
+  return tmp_path
+
+
+def column_of(texts):
+  return pytest.importorskip("pandas").Series(texts)
+
+
+def names(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_query_gives_hits_and_a_list_a_list_of_hits(here, model):
+  index = bert.Index.build(model, "lines.txt", "lines.npy")
+  assert repr(index) == "<bert.Index lines.npy: 4 texts of lines.txt>"
+  best, second = index.search("great film", k=2)
+  line, score, text = best
+  assert (line, text) == (4, "great film")
+  assert score == pytest.approx(1, abs=1e-3) and score > second.score
+  one, two = index.search(["bad", "great film"], k=1)
+  assert [one[0].line, two[0].line] == [2, 4]
+  assert index.search(np.array(["bad"]), k=1) == [one]
+  assert index.search(("bad",), k=1) == [one]
+  assert index.search([]) == []
+  # There are four.
+  assert sorted(hit.line for hit in index.search("bad")) == [1, 2, 3, 4]
+  assert names(here) == ["lines.npy", "lines.npy.json", "lines.txt"]
+
+
+def test_the_program_and_python_share_an_index(here, encoder, model):
+  built = bert.Index.build(model, "lines.txt", "python.npy")
+  found = built.search("good plot")
+  for name in ("python.npy", "shell.npy"):
+    program_flags.run_main(
+      search,
+      search.SearchSettings,
+      model=encoder,
+      input_file="lines.txt",
+      index_file=name,
+      query="good plot",
+      output_file="out.jsonl",
+    )
+    [answer] = map(json.loads, (here / "out.jsonl").open())
+    assert answer["results"] == [hit._asdict() for hit in found]
+  for ending in ("npy", "npy.json"):
+    python, shell = (here / f"{n}.{ending}" for n in ("python", "shell"))
+    assert python.read_bytes() == shell.read_bytes()
+  assert bert.Index.open("shell.npy", model).search("good plot") == found
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, column_of])
+def test_texts_from_memory_are_written_beside_the_index(here, model, kind):
+  texts = kind([*LINES, "", "the film\nwas\r\n“good”"])
+  path = here / "new" / "texts.npy"
+  built = bert.Index.build(model, texts, path)
+  assert names(here / "new") == [
+    "texts.npy",
+    "texts.npy.json",
+    "texts.npy.jsonl",
+  ]
+  rows = [json.loads(x) for x in (here / "new/texts.npy.jsonl").open()]
+  assert [row["text"] for row in rows] == list(texts)
+  # A text is a line, as in a column that search.py reads.
+  hits = built.search("the film was good", k=2)
+  assert [(hit.line, hit.text) for hit in hits] == [
+    (1, "the film was good"),
+    (6, "the film was “good”"),
+  ]
+  before = {p: p.read_bytes() for p in path.parent.iterdir()}
+  assert bert.Index.build(model, texts, path).search("bad") == built.search(
+    "bad"
+  )
+  assert before == {p: p.read_bytes() for p in path.parent.iterdir()}
+  for name in ("texts.npy", "texts.npy.jsonl"):
+    with pytest.raises(
+      ValueError, match="npy.jsonl: made of other texts: pass"
+    ):
+      bert.Index.build(model, LINES, path)
+    (path.parent / name).unlink()
+  with pytest.raises(ValueError, match=r"npy: made of other texts"):
+    bert.Index.build(model, LINES, shutil.copy(here / "lines.txt", path))
+  assert names(here / "new") == ["texts.npy", "texts.npy.json"]
+
+
+def test_a_folder_with_index_and_texts_may_move(here, model):
+  (here / "a").mkdir()
+  for texts in (LINES, "a/lines.txt"):
+    shutil.copy("lines.txt", "a/lines.txt")
+    built = bert.Index.build(model, texts, "a/i.npy", prompt_name="line")
+    found = built.search("film", prompt_name="query")
+    shutil.move("a", "b")
+    opened = bert.Index.open("b/i.npy", model)
+    assert opened.search("film", prompt_name="query") == found
+    assert opened.search("film") != found
+    shutil.rmtree("b")
+    (here / "a").mkdir()
+
+
+def test_a_column_is_opened_again(here, model):
+  rows = [{"other": "x", "body": text} for text in LINES]
+  (here / "rows.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+  (here / "rows.tsv").write_text("".join(f"{text}\tx\n" for text in LINES))
+  for name, column in (("rows.jsonl", "body"), ("rows.tsv", 0)):
+    path = f"{name}.npy"
+    bert.Index.build(model, here / name, path, text_column=column)
+    [hit] = bert.Index.open(path, model).search("great film", k=1)
+    assert (hit.line, hit.text) == (4, "great film")
+
+
+def test_a_kill_is_resumed_with_texts_from_memory(here, model, monkeypatch):
+  monkeypatch.setattr(vector_index, "BLOCK", 2)
+  whole = bert.Index.build(model, LINES, "whole.npy")
+  encode = searching.encode
+
+  def stop(model, texts, *prompt):
+    if texts == LINES[2:]:
+      raise KeyboardInterrupt
+    return encode(model, texts, *prompt)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(searching, "encode", stop)
+    with pytest.raises(KeyboardInterrupt):
+      bert.Index.build(model, LINES, "i.npy")
+  with pytest.raises(ValueError, match="made of other texts"):
+    bert.Index.build(model, LINES[:3], "i.npy")
+  with pytest.raises(ValueError, match="path=i.npy: no such file"):
+    bert.Index.open("i.npy", model)
+  resumed = bert.Index.build(model, LINES, "i.npy")
+  np.testing.assert_array_equal(resumed.vectors, whole.vectors)
+  assert not os.path.exists("i.npy.part")
+
+
+def test_a_large_file_is_read_again_unless_it_changed(here, model, monkeypatch):
+  kept = bert.Index.build(model, "lines.txt", "i.npy")
+  monkeypatch.setattr(searching, "_MOST_KEPT", 8)
+  read = bert.Index.open("i.npy", model)
+  assert read.search("plot") == kept.search("plot")
+  with open("lines.txt", "a") as file:
+    file.write("more\n")
+  assert len(kept.search("plot")) == 4
+  with pytest.raises(ValueError, match="lines.txt: it has changed since the"):
+    read.search("plot")
+  with pytest.raises(
+    ValueError, match="i.npy: made of other text than is in texts=lines.txt now"
+  ):
+    bert.Index.open("i.npy", model)
+
+
+BUILD = {
+  "no list": (dict(texts=3), TypeError, "texts is int, expected a list of str"),
+  "no texts": (dict(texts=None), TypeError, "texts is NoneType, expected"),
+  "names": (dict(texts={"a": 1}), TypeError, "texts is dict, expected a list"),
+  "numbers": (dict(texts=["a", 3]), TypeError, r"texts\[1\] is int, expected"),
+  "NaN": (dict(texts=["a", np.nan]), TypeError, r"texts\[1\] is float, exp"),
+  "rows": (dict(texts=np.array([["a"]])), TypeError, r"texts\[0\] is list"),
+  "a text": (dict(texts=np.array("a")), TypeError, "texts is ndarray, expect"),
+  "half": (dict(texts=["\ud800"]), ValueError, r"texts\[0\] holds .ud800, hal"),
+  "empty": (dict(texts=[]), ValueError, "texts is empty"),
+  "empty file": (dict(texts="empty.txt"), ValueError, "texts=empty.txt: it is"),
+  "no file": (dict(texts="no.txt"), ValueError, "texts=no.txt: no such file"),
+  "folder": (dict(texts="."), ValueError, "texts=.: a folder; expected a file"),
+  "column of a list": (
+    dict(texts=LINES, text_column="x"),
+    ValueError,
+    "text_column is 'x', but texts is not a file",
+  ),
+  "no column": (
+    dict(texts="rows.jsonl", text_column="x"),
+    ValueError,
+    "rows.jsonl:1: no key 'x'; the keys are text",
+  ),
+  "a table": (
+    dict(texts="rows.jsonl"),
+    ValueError,
+    "with the keys text: pass text_column, to read one",
+  ),
+  "path of a folder": (dict(path="."), ValueError, "path=.: . is a folder"),
+  "no path": (dict(path=""), ValueError, "path=.: . is a folder; expected the"),
+  "number as path": (dict(path=3), TypeError, "expected str, bytes or os.Path"),
+  "below a file": (dict(path="rows.jsonl/i"), ValueError, "is a file, not a f"),
+  "remote": (dict(path="gs://i"), ValueError, "path=gs://i: expected a local"),
+  "prompt": (
+    dict(prompt_name="x"),
+    ValueError,
+    "prompt_name=x: the prompts of the model: query, line",
+  ),
+  "name as model": (dict(model="x"), TypeError, "model is str, expected what"),
+}
+
+
+@pytest.mark.parametrize("case", BUILD)
+def test_wrong_builds_write_nothing(here, model, case):
+  changes, kind, message = BUILD[case]
+  (here / "empty.txt").write_text("")
+  (here / "rows.jsonl").write_text('{"text": "a"}\n')
+  before = names(here)
+  arguments = {"model": model, "texts": LINES, "path": "i.npy", **changes}
+  with pytest.raises(kind, match=f"^.*{message}") as error:
+    bert.Index.build(**arguments)
+  assert "\n" not in str(error.value) and "--" not in str(error.value)
+  assert names(here) == before
+
+
+def test_wrong_models_write_nothing(here, model, tmp_path_factory):
+  folder = tmp_path_factory.mktemp("trained")
+  tiny_models.write_case(folder, "tagging")
+  tagger = bert.load(folder)
+  message = "^model=.*: for tagging, not vectors; run_embedding.py trains a"
+  bert.Index.build(model, LINES, "i.npy")
+  before = names(here)
+  with pytest.raises(ValueError, match=message):
+    bert.Index.build(tagger, LINES, "j.npy")
+  with pytest.raises(ValueError, match=message):
+    bert.Index.open("i.npy", tagger)
+  assert names(here) == before
+
+
+def test_wrong_calls_of_open(here, model):
+  with pytest.raises(ValueError, match="path=i.npy: no such file"):
+    bert.Index.open("i.npy", model)
+  with pytest.raises(ValueError, match="path=.: a folder; expected a file"):
+    bert.Index.open(".", model)
+  with pytest.raises(ValueError, match="path=gs://i: expected a local path"):
+    bert.Index.open("gs://i", model)
+  with pytest.raises(TypeError, match="model is str, expected what bert.load"):
+    bert.Index.open("i.npy", "model")
+  with pytest.raises(
+    ValueError, match="lines.txt: lacks lines.txt.json, which"
+  ):
+    bert.Index.open("lines.txt", model)
+  bert.Index.build(model, LINES, "i.npy")
+  (here / "i.npy.jsonl").unlink()
+  with pytest.raises(ValueError, match="texts=i.npy.jsonl: no such file"):
+    bert.Index.open("i.npy", model)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "kind", "message"),
+  [
+    ((["a", 3],), TypeError, r"queries\[1\] is int, expected str"),
+    ((3,), TypeError, "queries is int, expected a list of str"),
+    (({"a"},), TypeError, "queries is set, expected a list of str"),
+    (("a", 0), ValueError, "k is 0, expected 1 or more"),
+    (("a", -1), ValueError, "k is -1, expected 1 or more"),
+    (("a", 1.5), TypeError, "'float' object cannot be interpreted"),
+    (("a", "1"), TypeError, "'str' object cannot be interpreted"),
+    (("a", 1, "x"), ValueError, "prompt_name=x: the prompts of the model: que"),
+  ],
+)
+def test_wrong_searches(here, model, arguments, kind, message):
+  index = bert.Index.build(model, LINES, "i.npy")
+  with pytest.raises(kind, match=message):
+    index.search(*arguments)
