@@ -268,7 +268,7 @@ def learn_vocab(
   letters, lone_characters = choose_characters(words)
   continuations = [f"##{letter}" for letter in letters]
   vocab = dict.fromkeys(
-    [*reserved_tokens, *lone_characters, *letters, *continuations]
+    list(reserved_tokens) + lone_characters + letters + continuations
   )
   room = vocab_size - len(vocab)
   if room < 0:
@@ -364,7 +364,7 @@ class PieceLearner:
           self._ends[f"##{word[start:]}"] += count
 
     # Every letter is a piece, so that each word can be split somehow.
-    letters = set().union(*itertools.chain(*self._words))
+    letters = set().union(*itertools.chain.from_iterable(self._words))
     self._letters = letters | {f"##{letter}" for letter in letters}
 
   def learn(self, frequency: int) -> list[str]:
@@ -401,7 +401,7 @@ class PieceLearner:
         rest = f"##{end[len(piece) :]}"
         shorter = levels[len(rest) - 2]
         shorter[rest] = shorter.get(rest, 0) + count
-    return dict(itertools.chain(*map(dict.items, levels)))
+    return {end: count for level in levels for end, count in level.items()}
 
 
 def print_coverage(

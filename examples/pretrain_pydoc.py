@@ -81,8 +81,8 @@ def write_corpus(train_path: pathlib.Path, eval_path: pathlib.Path) -> None:
   train = evaluation = ""
   for sentences in read_topics().values():
     cut = len(sentences) - len(sentences) // 10
-    train += "\n".join([*sentences[:cut], "\n"])
-    evaluation += "\n".join([*sentences[cut:], "\n"])
+    train += "\n".join(sentences[:cut] + ["\n"])
+    evaluation += "\n".join(sentences[cut:] + ["\n"])
   train_path.write_text(train, encoding="utf-8")
   eval_path.write_text(evaluation, encoding="utf-8")
 
@@ -100,7 +100,7 @@ def read_parts() -> list[tuple[str, str]]:
 
 def write_labelled(path: pathlib.Path, rows: list[tuple[str, str]]) -> None:
   """Writes labels and texts as a table for run_classifier.py."""
-  lines = ["\t".join(row) + "\n" for row in [("label", "text"), *rows]]
+  lines = ["\t".join(row) + "\n" for row in [("label", "text")] + rows]
   path.write_text("".join(lines), encoding="utf-8")
 
 
@@ -117,11 +117,11 @@ def run(program: str, **flags) -> None:
   for it. A program that fails, or is interrupted, has said so in a line.
   """
   arguments = [f"--{name}={value}" for name, value in flags.items()]
-  print("\n$ " + shlex.join(["python", program, *arguments]), flush=True)
+  print("\n$ " + shlex.join(["python", program] + arguments), flush=True)
 
   # The terminal sends Ctrl-C to both processes. The program ends by it; this
   # one must wait until it has.
-  command = [sys.executable, ROOT / program, *arguments]
+  command = [sys.executable, str(ROOT / program)] + arguments
   interrupt = None
   with subprocess.Popen(command) as process:
     while process.returncode is None:

@@ -78,19 +78,19 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   # Flags of other programs, too, which have no effect for some objectives here:
   # `narrow` keeps flag and help text, and refuses the flag there.
   text_pair_column: str | None = typed_flags.narrow(
-    shared_flags.ColumnSettings, "text_pair_column", *_OF_PAIRS
+    shared_flags.ColumnSettings, "text_pair_column", _OF_PAIRS
   )
   id_column: str | None = typed_flags.narrow(
-    shared_flags.TableSettings, "id_column", *_OF_PAIRS
+    shared_flags.TableSettings, "id_column", _OF_PAIRS
   )
   predict_file: str | None = typed_flags.narrow(
-    shared_flags.DataSettings, "predict_file", *_OF_PAIRS
+    shared_flags.DataSettings, "predict_file", _OF_PAIRS
   )
   predict_batch_size: int = typed_flags.narrow(
-    shared_flags.FineTuningSettings, "predict_batch_size", *_OF_PAIRS
+    shared_flags.FineTuningSettings, "predict_batch_size", _OF_PAIRS
   )
   eval_share: float = typed_flags.narrow(
-    shared_flags.SplitSettings, "eval_share", *_SPLIT
+    shared_flags.SplitSettings, "eval_share", _SPLIT
   )
 
   def check(self) -> None:

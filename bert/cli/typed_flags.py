@@ -80,7 +80,9 @@ def group(title: str) -> Callable[..., Any]:
   return declare
 
 
-def narrow(settings_class: type["Settings"], name: str, *needs: str) -> Any:
+def narrow(
+  settings_class: type["Settings"], name: str, needs: tuple[str, ...]
+) -> Any:
   """Returns the field of a flag of other settings, which here needs others."""
   flag = settings_class.flags_by_name()[name]._replace(needs=needs)
   return dataclasses.field(default=flag.default, metadata={"flag": flag})

@@ -44,6 +44,8 @@ def open_model(folder: str) -> models.ModelFolder:
     prefix = f"bert/encoder/layer_{layer}/"
     encoder += [name for name in expected if name.startswith(prefix)]
 
+  names = list(_EMBEDDINGS) + encoder
+
   # All parameters are cut out of one array: they are read together, once.
   @functools.cache
   def read_all():
@@ -61,14 +63,14 @@ def open_model(folder: str) -> models.ModelFolder:
     for start in range(0, len(parts), _LAYER_PARTS):
       kernel, bias, *others = parts[start : start + _LAYER_PARTS]
       pairs = zip(np.split(kernel, 3, -1), np.split(bias, 3), strict=True)
-      values += [*itertools.chain(*pairs), *others]
-    return dict(zip((*_EMBEDDINGS, *encoder), values, strict=True))
+      values += list(itertools.chain.from_iterable(pairs)) + others
+    return dict(zip(names, values, strict=True))
 
   variables = {
     name: models.StoredVariable(
       lambda name=name: read_all()[name], expected[name]
     )
-    for name in (*_EMBEDDINGS, *encoder)
+    for name in names
   }
   return models.ModelFolder(
     models.make_weights(folder, variables, release=read_all.cache_clear),

@@ -59,12 +59,11 @@ _NAMES = (
   ("^(cls/predictions)/(output_bias/)?bias$", r"\1/output_bias"),
   (r"^.*/mlm/(trainable_)?variables/(\d+)$", r"anonymous/\2"),
 )
-_KNOWN = {
-  *models.variables(
+_KNOWN = set(
+  models.variables(
     modeling.BertConfig(2, 2, 1, 1, embedding_size=1), "pretraining"
-  ),
-  *(f"{_NEXT_POOLER}kernel", f"{_NEXT_POOLER}bias", "anonymous/0"),
-}
+  )
+) | {f"{_NEXT_POOLER}kernel", f"{_NEXT_POOLER}bias", "anonymous/0"}
 # A masked-LM head without names, as a Keras layer lists its variables.
 _HEAD = (
   "cls/predictions/output_bias",
@@ -76,8 +75,11 @@ _HEAD = (
 _NUMBERED = re.compile(r"^(.*/layer_with_weights-)(\d+)(/.*)$")
 # Layers before the Transformer's, in the order of their numbers.
 _FIRST_LAYERS = (
-  *("word_embeddings", "position_embedding", "type_embeddings"),
-  *("embeddings/layer_norm", "embedding_projection"),
+  "word_embeddings",
+  "position_embedding",
+  "type_embeddings",
+  "embeddings/layer_norm",
+  "embedding_projection",
 )
 
 

@@ -62,10 +62,9 @@ def _write_card(folder: str, model: models.Model, lines: list[str]) -> None:
     f"`{hub.name_of(model.source)}`: {model.config.num_hidden_layers} layers "
     f"of {model.config.hidden_size}, --head={model.head}.",
     "",
-    *(f"- {line}" for line in (*lines, *notes)),
-    "",
-    "Programs of this project take it as `--model=FOLDER`.",
   ]
+  card += [f"- {line}" for line in lines + notes]
+  card += ["", "Programs of this project take it as `--model=FOLDER`."]
   files.write_lines(os.path.join(folder, "README.md"), card)
 
 
@@ -94,7 +93,7 @@ def _write_google(folder: str, model: models.Model) -> list[str]:
   lines = [f"{name}: {len(weights)} variables of the model"]
   if state:
     lines.append(f"{name}: {len(state)} variables of the state of its training")
-  return [*lines, "bert_config.json"]
+  return lines + ["bert_config.json"]
 
 
 def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
@@ -147,7 +146,7 @@ def _write_hugging_face(folder: str, model: models.Model) -> list[str]:
   lines = _describe(huggingface.WEIGHTS, class_name, model, rest, place)
   activation = model.config.hidden_act
   activation = huggingface.TO_THEIRS.get(activation, activation)
-  return [*lines, f"{huggingface.CONFIG}: hidden_act is {activation}"]
+  return lines + [f"{huggingface.CONFIG}: hidden_act is {activation}"]
 
 
 def _write_keras_hub(folder: str, model: models.Model) -> list[str]:

@@ -17,13 +17,24 @@ from bert.data import file_search, files, imports, label_files
 RECORD = "hub_model.json"  # In an output folder: the model its run began with.
 # Config, tokens, and how vectors or the answers of a trained model are made.
 _SMALL_FILES = [
-  *"config.json bert_config.json vocab.txt vocab.model vocab.words".split(),
-  *"encoder_bpe_40000.json vocab_40000.bpe tokenizer.json".split(),
-  *"tokenizer_config.json special_tokens_map.json added_tokens.json".split(),
-  *"labels.txt settings.json".split(),
+  "config.json",
+  "bert_config.json",
+  "vocab.txt",
+  "vocab.model",
+  "vocab.words",
+  "encoder_bpe_40000.json",
+  "vocab_40000.bpe",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "labels.txt",
+  "settings.json",
   # How sentence-transformers makes vectors, see bert/data/sbert_files.py.
-  *"modules.json config_sentence_transformers.json".split(),
-  *"sentence_*_config.json *_Pooling/config.json".split(),
+  "modules.json",
+  "config_sentence_transformers.json",
+  "sentence_*_config.json",
+  "*_Pooling/config.json",
   "*_Normalize/config.json",
   "prediction.json",
   label_files.LABEL_THRESHOLDS,
@@ -106,7 +117,7 @@ def _fetch(repository: str, revision: str | None) -> str:
   # repository without the first of these formats.
   commit = os.path.basename(folder)
   for names in _WEIGHTS:
-    fetch(revision=commit, allow_patterns=[*_SMALL_FILES, *names])
+    fetch(revision=commit, allow_patterns=_SMALL_FILES + list(names))
     if _check_hashes(folder, names):
       return folder
   raise ValueError(
@@ -159,7 +170,7 @@ def _check_hash(folder: str, name: str) -> None:
   # A record of another size or time is of an older file.
   record = os.path.join(os.path.dirname(blobs), "checked", expected)
   state = f"{size} {os.stat(blob).st_mtime_ns}"
-  if files.exists(record) and [*files.read_lines(record)] == [state]:
+  if files.exists(record) and list(files.read_lines(record)) == [state]:
     return
   if files.hash_file(blob, digest) == expected:
     with contextlib.suppress(OSError):

@@ -71,7 +71,8 @@ def _write(folder, functions, format, quantizes) -> export_card.Card:
   # The model. Whoever loads it compares the hashes of files with the card.
   format_row = formats.FORMATS[format]
   importlib.import_module(format_row.writer).save(folder, functions, quantizes)
-  hashed = [*vocabulary_table.saved_names(vocab_file), *format_row.hashed]
+  hashed = list(vocabulary_table.saved_names(vocab_file))
+  hashed += format_row.hashed
   hashes = {n: files.hash_file(os.path.join(folder, n)) for n in hashed}
   hashes[export_card.WEIGHTS] = functions.hash_weights()
 
@@ -195,8 +196,8 @@ def _has_certain_place(probabilities) -> np.ndarray:
   # A guess has a sure place if it is apart from the one before and after it.
   apart = -np.diff(probabilities) > _TOLERANCE
   edges = [(0, 0)] * (apart.ndim - 1)  # The one after the last is unknown.
-  before = np.pad(apart, [*edges, (1, 0)], constant_values=True)
-  return before & np.pad(apart, [*edges, (0, 1)])
+  before = np.pad(apart, edges + [(1, 0)], constant_values=True)
+  return before & np.pad(apart, edges + [(0, 1)])
 
 
 def _write_card(folder, functions, card, compared=""):
@@ -232,6 +233,6 @@ def _write_card(folder, functions, card, compared=""):
     "",
     "| | |",
     "|---|---|",
-    *(f"| {name} | {cell} |" for name, cell in cells.items()),
   ]
+  lines += [f"| {name} | {cell} |" for name, cell in cells.items()]
   files.write_lines(os.path.join(folder, "README.md"), lines)

@@ -101,7 +101,7 @@ class FeatureSet:
     # Without a limit, the key is the same as before there was a limit.
     if self.limit is not None:
       settings["max_examples"] = self.limit
-    return make_key(settings, [self.settings.vocab_file, *self.paths])
+    return make_key(settings, [self.settings.vocab_file] + list(self.paths))
 
   # As it was at the first use; `check_unchanged` computes it anew.
   key = functools.cached_property(_make_key)
@@ -125,7 +125,7 @@ class FeatureSet:
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
     if self._make_key() != self.key:
-      paths = ", ".join([self.settings.vocab_file, *self.paths])
+      paths = ", ".join([self.settings.vocab_file] + list(self.paths))
       raise ValueError(f"{paths}: changed while the program ran; run it again")
 
   def examples(self) -> Iterator[Any]:

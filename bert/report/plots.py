@@ -129,7 +129,7 @@ def confusions(
     [name, *map(Shaded, row.tolist(), share)]
     for name, row, share in zip(names, counts, shares, strict=True)
   )
-  listed = table(["true ↓ predicted →", *names], rows)
+  listed = table(["true ↓ predicted →"] + list(names), rows)
   return f"<h3>Confusion matrix</h3>{listed}"
 
 
@@ -213,9 +213,9 @@ def format_report(
   """Returns a table of the scores of each label, the averages, the accuracy."""
 
   def make_row(name, scores, support):
-    return [name, *(f"{score:.4f}" for score in scores), str(support)]
+    return [name] + [f"{score:.4f}" for score in scores] + [str(support)]
 
-  rows = [["", *metrics.COLUMNS]]
+  rows = [[""] + list(metrics.COLUMNS)]
   for name, *scores, support in report.rows(label_names):
     rows.append(make_row(name, scores, support))
   rows.append([""] * 5)
@@ -242,12 +242,13 @@ def format_confusion(
     if not errors:
       return "no label is taken for another"
     lines = [f"{true} -> {other}: {count}" for true, other, count in errors]
-    return "\n".join(["most frequent confusions, true -> predicted:", *lines])
+    title = "most frequent confusions, true -> predicted:"
+    return "\n".join([title] + lines)
 
   matrix = report.confusion.as_matrix(len(label_names))
-  rows = [["true \\ predicted", *label_names]]
+  rows = [["true \\ predicted"] + list(label_names)]
   for name, counts in zip(label_names, matrix, strict=True):
-    rows.append([name, *map(str, counts)])
+    rows.append([name] + [str(count) for count in counts])
 
   # Columns are two spaces apart. If the names of the columns make the lines too
   # long, numbers stand for them, which also precede the names of the rows.

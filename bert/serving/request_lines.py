@@ -234,7 +234,8 @@ def _find_places(
   cells = [cell.strip() for cell in row]
   trained = card.training.get("columns") or {}
   of_training = [trained.get(name) for name in names]
-  for columns in [given] if given else [of_training, names, *_HEADERS]:
+  usual = [of_training, names] + list(_HEADERS)
+  for columns in [given] if given else usual:
     columns = columns[: len(names)]  # A model of one text takes the first.
     is_there = len(columns) == len(names) and set(columns) <= set(cells)
     if is_there and header != "no":
@@ -265,10 +266,11 @@ def _find_choices(cells: Sequence[str]) -> _Places:
   """Finds the inputs in a header that is SWAG's; None if it is not."""
   names = [cell.strip() for cell in cells]
   endings = multiple_choice.find_endings(names)
-  if not {"sent1", *endings}.issubset(names):
+  if "sent1" not in names or not set(endings).issubset(names):
     return None
   question = names.index("sent2") if "sent2" in names else None
-  return [names.index("sent1"), question, *map(names.index, endings)]
+  choices = [names.index(ending) for ending in endings]
+  return [names.index("sent1"), question] + choices
 
 
 def _choose_cells(cells: list[str], places: Sequence[int | None]) -> list[str]:
@@ -298,7 +300,7 @@ def _parse(row, format, names) -> Any:
   cells = row
   last = len(names) - 1
   if names[last] == _CHOICES and len(cells) > last:
-    cells = [*cells[:last], cells[last:]]
+    cells = cells[:last] + [cells[last:]]
 
   # Fewer cells may do: `encode` says which input is missing.
   if len(cells) > len(names):

@@ -148,7 +148,7 @@ def metric_names(problem_name: str, names: Iterable[str]) -> list[str]:
   """Lists the names of the scores that `score` returns, but for groups."""
   own = [name for name in names if name in _OWN_METRICS]
   problem = classification_problems.PROBLEMS[problem_name]
-  return [*problem.score_names, *own, "loss"]
+  return list(problem.score_names) + own + ["loss"]
 
 
 def warn_if_collapsed(scores: ClassificationScores) -> None:

@@ -63,7 +63,7 @@ def _read_json_rows(path: str) -> Iterator[tables.Row]:
   Only the choices are sure to be a list. A key that a row may lack gives None.
   """
   optional = ("context", "question", "label", "id")
-  columns = [*optional, "choices"]
+  columns = list(optional) + ["choices"]
   for row in tables.read_columns(path, columns, optional=optional):
     choices = row.cells[-1]
     if not isinstance(choices, list):
@@ -79,7 +79,7 @@ def _read_table_rows(path: str) -> Iterator[tables.Row]:
   # The header says how many columns of choices there are.
   header = next(tables.read_rows(path), None)
   names = [cell.strip() for cell in header.cells] if header else []
-  columns = ["sent1", "sent2", "label", "id", *find_endings(names)]
+  columns = ["sent1", "sent2", "label", "id"] + find_endings(names)
   optional = ("sent2", "label", "id")
 
   for location, cells in tables.read_columns(path, columns, optional=optional):
