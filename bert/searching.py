@@ -95,6 +95,7 @@ class Index:
 
     # What the index depends on. An index whose record differs from this would
     # give wrong answers, and is refused.
+    probe = model.encode(_PROBE, prompt_name=source.line_prompt_name)
     record = {
       "model": source.model,
       "input_file": text,
@@ -103,7 +104,7 @@ class Index:
       # were.
       "sha256": files.hash_file(text) + (source.text_column or ""),
       "lines": sum(1 for _ in self._read_texts()),
-      "probe": encode(model, [_PROBE], source.line_prompt_name)[0].tolist(),
+      "probe": probe.tolist(),
       vector_index.PROMPT: source.line_prompt_name,
       "weights_sha256": model.weights_sha256,
     }
@@ -114,7 +115,7 @@ class Index:
     if not files.exists(path):
       if model.strips_marks:
         lost_letters.report(self._read_texts(), text)
-      self._shape = record["lines"], len(record["probe"])
+      self._shape = record["lines"], len(probe)
       vector_index.make(path, record, self._make_rows)
     self.vectors = vector_index.read(path, record)
 
@@ -189,7 +190,10 @@ class Index:
       file = record["input_file"]
       if not files.exists(file):
         file = os.path.join(os.path.dirname(path), os.path.basename(file))
-        path_checks.check("input_file", "file", file)
+      if not os.path.isfile(file) and not remote.is_remote(file):
+        raise ValueError(
+          f"{path}: made of {record['input_file']}, which is missing"
+        )
 
       # What follows the 64 digits is the column: see `__init__`.
       column, prompt = record["sha256"][64:], record.get(vector_index.PROMPT)
@@ -230,7 +234,7 @@ class Index:
     at_once = max(1, _MOST_SCORES // len(self.vectors))
     for first in range(0, len(queries), at_once):
       block = queries[first : first + at_once]
-      query_vectors = encode(self._model, block, prompt_name)
+      query_vectors = self._model.encode(block, prompt_name=prompt_name)
 
       # The time of the search alone, without the model.
       begin = time.monotonic()
@@ -274,7 +278,7 @@ class Index:
     bar = progress.Progress(total, done)
     while block := list(itertools.islice(lines, vector_index.BLOCK)):
       if stored is None:
-        vectors = encode(self._model, block, source.line_prompt_name)
+        vectors = self._model.encode(block, prompt_name=source.line_prompt_name)
       else:
         vectors = stored[done : done + len(block)]
 
@@ -316,47 +320,18 @@ class Index:
 
     texts = [block[number] for number in sorted(chosen)]
     source = self._source
-    expected = encode(self._model, texts, source.line_prompt_name)
+    expected = self._model.encode(texts, prompt_name=source.line_prompt_name)
 
     for number, vector in zip(sorted(chosen), expected, strict=True):
       if vector_index.differ(vectors[number], vector):
         cure = ""
         if _PAIR in block[number]:
-          cure = (
-            f": to extract_features.py, {_PAIR.strip()} separates two texts"
-          )
+          cure = ": to extract_features.py, ||| separates two texts"
         raise ValueError(
           f"--vectors_file={source.vectors_file}: the vector of line "
           f"{first + number + 1} is not that of --model={source.model} and "
           f"--input_file{cure}"
         )
-
-
-def encode(
-  model: bert.Model, texts: list[str], prompt_name: str | None = None
-) -> np.ndarray:
-  """Computes the vectors of texts.
-
-  Args:
-    model: a model of vectors.
-    texts: N texts.
-    prompt_name: the prompt to put before each; None: the model's default.
-
-  Returns:
-    The vectors, float32 [N, H]. A ValueError if one is not finite.
-  """
-  answers: Any = model(texts, prompt_name)
-  vectors = np.array([answer["vector"] for answer in answers], np.float32)
-
-  # A comparison with NaN is always false: such a line would never be found, and
-  # no message would say so.
-  for text, vector in zip(texts, vectors, strict=True):
-    if not np.isfinite(vector).all():
-      raise ValueError(
-        f"the model's vector of {text!r:.80} holds NaN or infinity: its "
-        "weights are damaged"
-      )
-  return vectors
 
 
 def check(model: bert.Model, name: str, path: str) -> None:

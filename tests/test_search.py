@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert
-from bert import extract_features, search, searching
+from bert import extract_features, search
 from bert.data import vector_index
 from bert.weights import checkpoints
 import program_flags
@@ -48,7 +48,7 @@ def run(here, model, **flags):
 
 
 def vectors_of(folder, texts=LINES):
-  return searching.encode(bert.load(folder), texts)
+  return bert.load(folder).encode(texts)
 
 
 def test_lines_are_found_and_shown(encoder, here, capsys):
@@ -106,12 +106,12 @@ def test_a_killed_run_resumes(encoder, here, monkeypatch):
   # three vectors of 16 numbers of float16, and five bytes of the fourth.
   (here / "i.npy.part").write_bytes(whole[: 128 + 3 * 2 * 16 + 5])
 
-  def encode(model, texts, *prompt):
+  def encode(model, texts, **prompt):
     calls.append(texts)
-    return search_encode(model, texts, *prompt)
+    return model_encode(model, texts, **prompt)
 
-  search_encode = searching.encode
-  monkeypatch.setattr(searching, "encode", encode)
+  model_encode = bert.Model.encode
+  monkeypatch.setattr(bert.Model, "encode", encode)
   run(here, model)
   assert (here / "i.npy").read_bytes() == whole
   assert [*map(len, calls)][1:] == [2, 1] and calls[1] == LINES[2:4]

@@ -151,15 +151,15 @@ def test_a_column_is_opened_again(here, model):
 def test_a_kill_is_resumed_with_texts_from_memory(here, model, monkeypatch):
   monkeypatch.setattr(vector_index, "BLOCK", 2)
   whole = bert.Index.build(model, LINES, "whole.npy")
-  encode = searching.encode
+  encode = model.encode
 
-  def stop(model, texts, *prompt):
+  def stop(texts, **prompt):
     if texts == LINES[2:]:
       raise KeyboardInterrupt
-    return encode(model, texts, *prompt)
+    return encode(texts, **prompt)
 
   with monkeypatch.context() as patch:
-    patch.setattr(searching, "encode", stop)
+    patch.setattr(model, "encode", stop)
     with pytest.raises(KeyboardInterrupt):
       bert.Index.build(model, LINES, "i.npy")
   with pytest.raises(ValueError, match="made of other texts"):
@@ -271,7 +271,9 @@ def test_wrong_calls_of_open(here, model):
     bert.Index.open("lines.txt", model)
   bert.Index.build(model, LINES, "i.npy")
   (here / "i.npy.jsonl").unlink()
-  with pytest.raises(ValueError, match="texts=i.npy.jsonl: no such file"):
+  with pytest.raises(
+    ValueError, match="i.npy: made of i.npy.jsonl, which is missing"
+  ):
     bert.Index.open("i.npy", model)
 
 
