@@ -152,7 +152,7 @@ class MaskedLmHead(compiled.Layer):
     rows = self.transform(rows) if self.transform else rows
     logits = _score(rows, embedding_table, self.output_bias)
 
-    # B and P may be unknown until the model runs.
+    # In an export, B and P are unknown until the model runs.
     shape = tf.shape(positions)
     return tf.reshape(logits, [shape[0], shape[1], self.config.vocab_size])
 

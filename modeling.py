@@ -367,10 +367,11 @@ class Embeddings(Layer):
     # its place. `tf.matmul` and others take it by themselves.
     words = tf.gather(self.word_embeddings.value, input_ids)  # [B, S, E]
 
-    # A gather alone has a sparse gradient, with a row per token. Behind a
-    # reshape it is dense, as the original's is here. The word table's stays
-    # sparse, but in pre-training, where the table is the output matrix as well.
-    # This counts in the clipping of fine-tuning: `optimization.row_norms`.
+    # A gather alone has a sparse gradient, with a row per token. The reshape
+    # changes nothing but the gradient, which it makes dense, as the original's
+    # is here. The gradient of the word table stays sparse, except in
+    # pre-training, where the table is the output matrix as well. This counts in
+    # the clipping of fine-tuning: `optimization.row_norms`.
     table = self.token_type_embeddings.value
     segments = tf.gather(tf.reshape(table, table.shape), segment_ids)
     positions = self.position_embeddings.value[: tf.shape(input_ids)[1]]

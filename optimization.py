@@ -199,7 +199,8 @@ class AdamWeightDecayOptimizer:
     Args:
       gradients: dense, one per variable; float32 or bfloat16.
       step: int64 [], the number of updates made so far.
-      row_norms: from `row_norms`, summed like the gradients; float32 [N].
+      row_norms: from `row_norms`, summed like the gradients; float32
+        [variables].
         None: the dense gradients have the norm that counts.
 
     Returns:
@@ -257,8 +258,8 @@ class AdamWeightDecayOptimizer:
     halves = tf.stack([_half_square(gradient) for gradient in gradients])
     if row_norms is not None:
       # Where a gradient has rows, their norms replace the norm of their sum. In
-      # pre-training all are 0, and the dense norms count. A NaN is in the dense
-      # norm as well.
+      # pre-training all are 0, and the dense norms count. A NaN is not above 0:
+      # then the dense norm counts, which is NaN, too.
       halves = tf.where(row_norms > 0.0, row_norms, halves)
 
     # A variable that is still frozen has a gradient, which must not count.

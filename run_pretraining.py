@@ -47,8 +47,9 @@ def predict(outputs, features) -> dict[str, tf.Tensor]:
 
 def _compare_guesses(logits, labels):
   """Returns the losses of guesses, and 1 for each that is right, else 0."""
-  # B and P are known before this runs, so that no shapes are compared at run
-  # time, which would cost a forward pass: see `heads.token_losses`.
+  # In a training B and P are known before this runs. Else TensorFlow would
+  # compare shapes at run time, for which `step.make_sum_weights` would need the
+  # outputs, and with them a forward pass: see `heads.token_losses`.
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   guesses = tf.argmax(logits, -1, output_type=labels.dtype)
   return losses, tf.cast(guesses == labels, tf.float32)

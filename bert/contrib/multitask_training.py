@@ -165,7 +165,7 @@ def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
     # The encoder's variables are the same: so must be their moments.
     for other in made.values():
       own.optimizer.share_moments(other.optimizer)
-    made[name] = own._replace(weights=schedule.weights[:, i])
+    made[name] = own._replace(loss_factors=schedule.weights[:, i])
 
   _count_updates(
     [task.optimizer for task in made.values()], schedule.task_of_step

@@ -197,10 +197,11 @@ def training_dataset(
   read_file = _make_reader(paths)
 
   def read_epoch(epoch):
-    # `shuffle` asks TensorFlow whether (seed of the graph, seed of the epoch)
-    # is (0, 0). If the first one is 0 modulo 2^31 - 1, Python compares the
-    # second one, too, which is a tensor here and has no truth value in a graph.
-    # So the graph of this function gets the seed 1; all other seeds stay.
+    # Without this, `shuffle` fails with --seed=0. It asks whether (seed of the
+    # graph, seed of the epoch) is (0, 0). If the first one is 0 modulo
+    # 2^31 - 1, Python compares the second one, too, which is a tensor here and
+    # has no truth value in a graph. So the graph of this function gets the seed
+    # 1; all other seeds stay.
     graph = tf.compat.v1.get_default_graph()
     if graph.seed in (0, 2**31 - 1):
       graph.seed = 1

@@ -158,12 +158,12 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
       count = reporter.choose_count(most)
 
       # All workers make the same number of updates, and stop together.
-      is_last = bool(caught) or evaluation.should_stop
-      count, is_stopped = workers.agree(strategy, count, is_last)
+      wants_stop = bool(caught) or evaluation.should_stop
+      count, is_stopped = workers.agree(strategy, count, wants_stop)
       if is_stopped:
         break
 
-      # `run_steps` of `_make_runner`: it calls the compiled `train_steps`.
+      # `run_steps` of `_make_runner`.
       means, batch_size = runners[task_of_step[step]](count)
       step += count
       reporter.add(step, count, means, batch_size)
@@ -209,7 +209,7 @@ def _make_runner(strategy, name, task, global_step):
       config = task.model.bert.config
       print(memory.report(config, size, strategy, task.more_memory))
 
-  train_steps = _make_train_steps(strategy, task, global_step, signature)
+  train_and_fetch = _make_train_steps(strategy, task, global_step, signature)
 
   def run_steps(count):
     # The errors of a compiled loop name neither the record that is damaged nor
@@ -218,7 +218,7 @@ def _make_runner(strategy, name, task, global_step):
       training_input.naming_bad_record(task.source.find_fault),
       training_input.naming_memory_flags("training", memory.TRAINING_CURES),
     ):
-      means = train_steps(iterator, count)
+      means = train_and_fetch(iterator, count)
 
     # The counter is one past a step that failed.
     last = int(global_step.read_value()) - 1
@@ -233,7 +233,11 @@ def _make_runner(strategy, name, task, global_step):
 
 
 def _make_train_steps(strategy, task, global_step, signature):
-  """Builds the function that makes updates: (iterator, n) -> means by name."""
+  """Builds `train_steps`, a graph of n updates, and the function around it.
+
+  Returns the latter, which takes an iterator of batches and n, and returns
+  means by name.
+  """
   # `replica_step` returns the losses as rows, in the order of their names. The
   # names are known before anything runs: `structured_outputs` are the results
   # of the traced function, without values.
@@ -367,6 +371,8 @@ def _make_global_step(strategy):
 
 def _resume(strategy, tasks, plan, saved):
   """Restores and reports the newest whole checkpoint; returns its step."""
+  # The program has loaded the weights already, to have something to predict
+  # with if nothing trains. This reads also the moments of Adam and the step.
   step = checkpoints.restore(plan.output_dir, saved)
   last = plan.num_train_steps
   _check_workers(strategy, tasks, plan, saved, step or 0)
@@ -397,7 +403,7 @@ def _check_workers(strategy, tasks, plan, saved, step):
   facts: dict[str, object] = {"step in --output_dir": step}
   for name, task in tasks.items():
     own = task.plan
-    weights = b"" if task.weights is None else task.weights
+    weights = b"" if task.loss_factors is None else task.loss_factors
     # The next batch stands for the data: workers must read the same rows.
     rows = task.source.rows(own.row_at(step)).take(own.train_batch_size)
     batch = b"".join(row.numpy() for _, row in rows)

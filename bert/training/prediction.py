@@ -38,7 +38,7 @@ _CURES = (
 )
 
 
-def matrices(model: keras.Layer) -> list[keras.Variable]:
+def matrices_to_cast(model: keras.Layer) -> list[keras.Variable]:
   """Lists the variables that each call of a layer casts as a whole."""
   if model.compute_dtype == model.variable_dtype:
     return []
@@ -79,7 +79,7 @@ class Predictor:
     # Without a seed there is no dropout. The weights are arguments, so that
     # they are cast once for all batches: see `compile`.
     def run_replica(features, weights):
-      with substituted(matrices(model), weights):
+      with substituted(matrices_to_cast(model), weights):
         return predict(forward(model, features, None), features)
 
     def run(features, weights):
@@ -166,7 +166,7 @@ class Predictor:
     # Cast here, the weights are cast once for all batches. In float32 the list
     # is empty.
     dtype = self._model.compute_dtype
-    weights = [tf.cast(v.value, dtype) for v in matrices(self._model)]
+    weights = [tf.cast(v.value, dtype) for v in matrices_to_cast(self._model)]
     if self._strategy.num_replicas_in_sync > 1:
       return lambda features: self._run(features, weights)
 

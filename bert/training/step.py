@@ -17,12 +17,18 @@ minimised; all other entries are only reported.
 The way from a program to an update; a replica is a device with a copy of the
 model's parameters:
 
-  main, run.train     of a program: `run` hands model, loss and plan to
-  loop.train          which resumes a checkpoint and calls, until the end,
-  loop.train_steps    the compiled loop: each round takes a batch, and calls
-  replica_step        on each replica; it adds up the losses' weights of all
-                      replicas (`sum_weights`), which are the divisors, calls
-                      the next two, and sums the results over the replicas
+  main, run.train     of a program: the object `run` hands model, loss and plan
+                      to
+  loop.train          which resumes a checkpoint, builds the loop and calls
+  loop._run_steps     which has the `while` over all updates; it reports, saves
+                      and evaluates, and calls for some updates at a time
+  run_steps           of `_make_runner`, and by it `train_and_fetch`: names
+                      errors, makes Python's numbers of tensors, and calls
+  train_steps         the compiled loop: each round takes a batch, and calls
+  replica_step        on each replica. `sum_weights` gives the weights of its
+                      losses; added up over the replicas they are the divisors.
+                      It calls the next function, adds up the results of all
+                      replicas, and calls the last one
   forward_backward    for its share of the batch, or for one micro-batch after
                       the other (`make_passes`): `forward` and `loss` under a
                       gradient tape
@@ -110,10 +116,10 @@ def make_replica_step(
     # `make_sum_weights`.
     weights = context.all_reduce("SUM", sum_weights(features))
     divisors = weights
-    if task.weights is not None:
+    if task.loss_factors is not None:
       # Only training on several tasks at once needs this: the losses of a task
       # count more or less, by the step.
-      factor = tf.gather(tf.constant(task.weights), global_step)
+      factor = tf.gather(tf.constant(task.loss_factors), global_step)
       divisors = {name: weight / factor for name, weight in weights.items()}
 
     results = passes(features, seed, divisors)
@@ -141,8 +147,8 @@ def make_forward_backward(
   Args:
     task: says model, forward and loss, and by its optimizer which variables
       are trained, in which order.
-    counts_rows: False where all gradients are dense: `row_norms` are then 0,
-      and clipping takes the dense norm.
+    counts_rows: False on TPUs, where all gradients of the original are dense:
+      `row_norms` are then 0, and clipping takes the dense norm, as there.
 
   Returns:
     A function of features, seed (int32 [2]) and divisors (float32 [], by the
@@ -153,15 +159,17 @@ def make_forward_backward(
 
   # In bfloat16 every layer would cast its kernel from float32, and return a
   # float32 gradient. Cast once, here, the gradient stays bfloat16: half the
-  # memory to write and to read. In float32 there are no such kernels. The heads
-  # have few kernels, which their layers cast as usual.
+  # memory to write and to read. In float32 nothing is cast: the list is empty.
+  # The heads have few kernels, which their layers cast as usual.
   trained = set(optimizer.paths)
-  kernels = [v for v in prediction.matrices(model.bert) if v.path in trained]
+  kernels = [
+    v for v in prediction.matrices_to_cast(model.bert) if v.path in trained
+  ]
 
   # The loop is already a graph, in which this is a function of its own. That
-  # makes it neither faster nor slower. Without it TensorFlow would round the
-  # sums of micro-batches in another way, and a run that resumes would not give
-  # the bits of the run that began.
+  # makes it neither faster nor slower, but TensorFlow optimizes the graph of
+  # each function by itself: inlined, the sums of micro-batches would be rounded
+  # in another way. A run that was begun with this line must resume with it.
   @tf.function(autograph=False)
   def forward_backward(features, seed, divisors):
     # While the scope `substituted` lasts, a layer that reads a kernel gets the
@@ -174,7 +182,7 @@ def make_forward_backward(
       losses = task.loss(outputs, features)
 
       # The rows' part of the means over the whole batch: the parts of all
-      # rows add up to the means.
+      # rows add up to the means. A divisor is 0 if no row of the batch counts.
       parts = [
         tf.math.divide_no_nan(loss_sum, divisors[name])
         for name, (loss_sum, _) in losses.items()
@@ -225,7 +233,7 @@ def make_passes(task: training_plan.TrainingTask, counts_rows: bool) -> Passes:
   if micro_batches == 1:
     return forward_backward
 
-  def run(features, seed, divisors):
+  def run_micro_batches(features, seed, divisors):
     split = split_rows(features, micro_batches)
 
     def add_micro_batch(i, so_far):
@@ -249,7 +257,7 @@ def make_passes(task: training_plan.TrainingTask, counts_rows: bool) -> Passes:
     )
     return results
 
-  return run
+  return run_micro_batches
 
 
 def make_sum_weights(

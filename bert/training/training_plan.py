@@ -112,7 +112,7 @@ class TrainingTask(NamedTuple):
   more_memory: Callable[[Any, int], float] | None = None
   # Only training on several tasks at once needs this: float32 [steps], factors
   # of this task's losses, by the step; None: 1.
-  weights: np.ndarray | None = None
+  loss_factors: np.ndarray | None = None
 
 
 def _next_multiple(step: int, period: float) -> int:
