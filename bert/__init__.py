@@ -1,14 +1,23 @@
-"""BERT for TensorFlow 2.
+"""BERT for TensorFlow 2: trains, answers and searches, from Python too.
 
   import bert
+  from bert import run_classifier
 
-  model = bert.load("sms_model")
-  model("win a prize")
+  run_classifier.run(
+    train_file="tickets.csv", eval_share=0.1, model="models/mini",
+    output_dir="tickets",
+  )
+  model = bert.load("tickets")
+  model("I was charged twice in March.")
 
-`load` answers texts with a trained model, `Index` searches texts with a model
-of vectors, and `load_encoder` returns the encoder alone, a Keras layer: see
-loading.py, model.py and searching.py. The rest is imported by name, as in the
-original's own package: `from bert import modeling, run_classifier`.
+`load` loads a trained model or an export, a `Model`, whose `Answer` is a dict.
+`Index` searches texts with a model of vectors. `load_encoder` returns the
+encoder alone, a Keras layer. The programs that train have a function `run`,
+which takes their flags as arguments and returns a `Result`. docs/python.md
+describes all of it.
+
+Programs and modules are imported by name, as in the original's own package:
+`from bert import modeling, run_classifier`.
 """
 
 import importlib
@@ -20,6 +29,7 @@ if TYPE_CHECKING:  # Shows editors and type checkers what is found below.
   from bert.loading import load_encoder as load_encoder
   from bert.model import Answer as Answer
   from bert.model import Model as Model
+  from bert.results import Result as Result
   from bert.searching import Index as Index
   import heads as heads
   import modeling as modeling
@@ -37,22 +47,52 @@ if not (_HERE / "modeling.py").is_file():
 
 __version__ = "0.1"
 
-# The public names, and the modules that define them.
+# Public names, and the modules that define them.
 _MODULES = {
   "Answer": "bert.model",
   "Index": "bert.searching",
   "Model": "bert.model",
+  "Result": "bert.results",
   "load": "bert.loading",
   "load_encoder": "bert.loading",
 }
+# Public modules. `bert.sklearn` is not one of them: `from bert import *` must
+# work without scikit-learn, and must not give its name to another module.
+_SUBMODULES = (
+  "heads",
+  "modeling",
+  "optimization",
+  "run_classifier",
+  "run_distillation",
+  "run_embedding",
+  "run_multiple_choice",
+  "run_multitask",
+  "run_pretraining",
+  "run_squad",
+  "run_tagging",
+  "tokenization",
+)
+# docs/python.md has the same list.
+__all__ = [*_MODULES, *_SUBMODULES]  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:
-  """Imports what answers texts at its first use (PEP 562).
+  """Imports a public name at its first use (PEP 562).
 
   Every program and every worker process imports this package, and few of them
   answer texts.
   """
-  if name not in _MODULES:
-    raise AttributeError(f"module 'bert' has no attribute {name!r}")
-  return getattr(importlib.import_module(_MODULES[name]), name)
+  if name in _MODULES:
+    return getattr(importlib.import_module(_MODULES[name]), name)
+  if name in _SUBMODULES:
+    return importlib.import_module(f"bert.{name}")
+  raise AttributeError(f"module 'bert' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  """Lists the names for `help` and for editors.
+
+  `help` asks for the value of each name. So the modules are not among them
+  before somebody has imported them: some load TensorFlow, which takes seconds.
+  """
+  return sorted({*globals(), *_MODULES})

@@ -15,8 +15,8 @@ import sys
 
 import bert
 
-# The modules of the root that are not programs.
-_NOUNS = ("heads", "modeling", "optimization", "tokenization")
+# What stands in a program, but not in `modeling.py` and its like.
+_START = 'if __name__ == "__main__":'
 
 
 def find_programs() -> dict[str, pathlib.Path]:
@@ -27,7 +27,7 @@ def find_programs() -> dict[str, pathlib.Path]:
   return {
     path.stem: path
     for path in sorted(folder.glob("[a-z]*.py"))
-    if path.stem not in (*_NOUNS, "loading")
+    if _START in path.read_text(encoding="utf-8")
   }
 
 

@@ -168,3 +168,5 @@ def test_a_wheel_works_beside_modules_of_the_same_names(environment, folder):
   served = next(environment.glob("lib/python*/site-packages/bert/serving"))
   for name in ("page.html", "page.css", "page.js", "favicon.svg"):
     assert (served / name).is_file()
+  # Type checkers believe the annotations of a package with this file.
+  assert (served.parent / "py.typed").is_file()
