@@ -22,6 +22,7 @@ Programs and modules are imported by name, as in the original's own package:
 
 import importlib
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # Shows editors and type checkers what is found below.
@@ -85,6 +86,10 @@ def __getattr__(name: str) -> Any:
   if name in _MODULES:
     return getattr(importlib.import_module(_MODULES[name]), name)
   if name in _SUBMODULES:
+    # All but the tokenizer import TensorFlow, here without the lines about
+    # processors and GPUs that it writes into a terminal.
+    if name != "tokenization" and "tensorflow" not in sys.modules:
+      importlib.import_module("bert.data.imports").import_tensorflow()
     return importlib.import_module(f"bert.{name}")
   raise AttributeError(f"module 'bert' has no attribute {name!r}")
 

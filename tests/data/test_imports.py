@@ -125,3 +125,14 @@ def test_what_is_missing_is_named_before_any_work(
   assert f" -r requirements/{requirements}.txt" in result.stderr
   assert not result.stdout
   assert not list(tmp_path.iterdir())
+
+
+def test_programs_and_modules_are_imported_silently():
+  """The tokenizer is imported without TensorFlow."""
+  code = "import sys\nfrom bert import tokenization\n"
+  code += "assert 'tensorflow' not in sys.modules\n"
+  code += "from bert import modeling, run_classifier\n"
+  result = program_flags.run_command(
+    [sys.executable, "-c", code], PYTHONPATH=str(paths.ROOT)
+  )
+  assert (result.returncode, result.stderr) == (0, "")
