@@ -22,8 +22,8 @@ ORDER = ["contrib", "programs", "cli", "export", "tasks", "training", "inputs"]
 ORDER += ["convert", "weights", "heads", "encoders", "vocabularies", "nouns"]
 ORDER += ["report", "data"]
 NOUNS = ("modeling", "tokenization", "optimization")
-# Programs of the root that are made of contrib/.
-CONTRIB_PROGRAMS = ("run_distillation", "run_multitask")
+# Files that are made of programs or of contrib/, and stand elsewhere.
+CONTRIB_FILES = ("run_distillation.py", "run_multitask.py", "bert/sklearn.py")
 REACHED = [
   pathlib.Path(f"{name}.py")
   for name in ("run_classifier", "create_vocab", "heads", "modeling")
@@ -42,6 +42,8 @@ STEP_FILES = [
 
 def place_of(path: pathlib.Path) -> str:
   """Returns the place in ORDER, or "serving", of a path below the root."""
+  if path.as_posix() in CONTRIB_FILES:
+    return "contrib"
   if path.parts[0] == "bert":
     # bert/model.py answers from Python as predict.py does from the shell.
     return path.parts[1] if len(path.parts) > 2 else "programs"
@@ -49,8 +51,6 @@ def place_of(path: pathlib.Path) -> str:
     return path.parts[0]
   if path.stem in NOUNS:
     return "nouns"
-  if path.stem in CONTRIB_PROGRAMS:
-    return "contrib"
   return "heads" if path.stem == "heads" else "programs"
 
 
