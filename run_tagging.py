@@ -11,7 +11,7 @@ from bert.cli import program, shared_flags, typed_flags
 from bert.data import remote
 from bert.tasks import tagging, tagging_schemes
 
-ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes")
+ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes", ".jsonl")
 
 _data = typed_flags.group("Data")
 _task = typed_flags.group("Task")

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import unicodedata
 
 from bert import tokenization
-from bert.data import files, messages, packing, progress
+from bert.data import files, messages, packing, progress, tables
 from bert.tasks import tagging_schemes
 
 _DOCUMENT = "-DOCSTART-"
 _SPACES = re.compile("[ \t]+")
+_JSON_LINES = re.compile(r"\.(jsonl|ndjson|json)(\.gz|\.xz)?$", re.IGNORECASE)
 # Lines of CoNLL-U and CoNLL-2012, whose words are not in the first column:
 # comments, tokens of several words, and empty nodes.
 _NO_WORD = re.compile(r"#|\d+[-.]\d+\t")
@@ -32,6 +33,9 @@ class Source(NamedTuple):
   that begin with -DOCSTART- begin a document. A line that begins with # is a
   comment, and skipped, if it has other columns than the first row that does
   not, for # and #win may be words; or if words are not in the first column.
+
+  Or it has JSON Lines, and a sentence a line: {"tokens": ["Al", "ran"],
+  "tags": ["B-PER", "O"]}, all of one document.
   """
 
   path: str
@@ -197,6 +201,9 @@ def _locate(source: Source, line: _Line) -> str:
 
 def _read_lines(source: Source) -> Iterator[_Line]:
   """Yields the lines of a file; every line with a word has all columns."""
+  if _JSON_LINES.search(source.path):
+    yield from _read_json_lines(source)
+    return
   shape = _find_shape(source)
   for number, text in _read_text(source.path):
     cells = _split_columns(source, text)
@@ -210,6 +217,48 @@ def _read_lines(source: Source) -> Iterator[_Line]:
     if cells:
       _check_cells(source, f"{source.path}:{number}", cells, shape[1])
     yield _Line(number, text, cells, is_comment=False)
+
+
+def _read_json_lines(source: Source) -> Iterator[_Line]:
+  """Yields each word of JSON Lines, with its tag, as a line of two columns."""
+  if source.token_column or source.num_columns > 2:
+    raise ValueError(
+      f"{source.path}: JSON Lines have keys and no columns: leave out "
+      "--token_column and --tag_column"
+    )
+  for location, values in tables.read_rows(source.path):
+    number = int(location.rpartition(":")[2])
+    columns = [_read_list(values, "tokens", location)]
+    # A file to predict may lack them.
+    if values.get("tags") is not None:
+      columns.append(_read_list(values, "tags", location))
+    if len({len(column) for column in columns}) > 1:
+      counts = " and ".join(str(len(column)) for column in columns)
+      raise ValueError(f"{location}: {counts} 'tokens' and 'tags'")
+    if source.is_tagged and len(columns) < 2:
+      raise ValueError(f"{location}: no key 'tags'")
+
+    for cells in zip(*columns, strict=True):
+      yield _Line(number, "\t".join(cells), list(cells), is_comment=False)
+    yield _Line(number, "", [], is_comment=False)
+
+
+def _read_list(values, key: str, location: str) -> list[str]:
+  """Returns a list of words or tags; a ValueError if it has anything else."""
+  items = values.get(key)
+  if not (isinstance(items, list) and items):
+    raise ValueError(
+      f"{location}: expected a list of texts under the key {key!r}, found "
+      f"{tables.describe(items) if key in values else 'no such key'}"
+    )
+  for item in items:
+    # predictions.txt has a word a line, and tabs between its columns.
+    if not (isinstance(item, str) and item) or re.search(r"[\t\r\n]", item):
+      raise ValueError(
+        f"{location}: expected texts without tabs and line breaks in {key!r}, "
+        f"found {messages.shorten(repr(item))}"
+      )
+  return items
 
 
 def _read_text(path: str) -> Iterator[tuple[int, str]]:
