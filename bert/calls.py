@@ -20,7 +20,9 @@ import inspect
 import os
 import pathlib
 import random
+import re
 import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,9 @@ _FROM_MEMORY = {
   "eval_data": "eval_file",
   "predict_data": "predict_file",
 }
+# Initial weights come from random states that the whole process has, so runs
+# take turns. One that `on_log` starts belongs to the run that calls it.
+_TURN = threading.RLock()
 # What a run does by default: what it has data for.
 _WORK = {
   "do_train": ("train_file", "data_dir", "input_file", "tasks_file"),
@@ -111,6 +116,7 @@ def _describe(name, settings_class) -> str:
     f"{from_memory}\n"
     "on_log: a function that gets what TensorBoard gets, a dict: step, loss\n"
     "and so on.\n\n"
+    "If another thread has a run, this one waits until that one has ended.\n\n"
     "Returns a `bert.results.Result`. Raises a ValueError or TypeError if\n"
     "an argument is wrong, and KeyboardInterrupt after Ctrl-C, when a\n"
     "checkpoint is saved: the same call then continues."
@@ -138,12 +144,13 @@ def _run(main, settings_class, given: dict[str, Any], on_log) -> results.Result:
     # The name will be another one; wrong flags are found before it is known.
     given[flag] = f"{name}.jsonl"
   _add_work(settings_class, given)
-  _check_values(given)
+  _check_values(settings_class, given)
   values = typed_flags.parse_values(settings_class, given)
   typed_flags.check_missing(settings_class, values)
   output_dir = str(values["output_dir"].value)
 
   with contextlib.ExitStack() as stack:
+    stack.enter_context(_TURN)
     if data:
       written = stack.enter_context(_written(output_dir, data))
       values = typed_flags.parse_values(settings_class, {**given, **written})
@@ -176,19 +183,19 @@ def _add_work(settings_class, given) -> None:
       given.setdefault(name, True)
 
 
-def _check_values(given: Mapping[str, Any]) -> None:
+def _check_values(settings_class, given: Mapping[str, Any]) -> None:
   """Raises an error for values that a command line cannot spell."""
-  for name, value in given.items():
+  known = (str, int, float, os.PathLike, np.generic)
+  # A wrong name is the graver mistake: it is found when they are parsed.
+  for name in given.keys() & settings_class.flags_by_name().keys():
+    value = given[name]
     elements = value if isinstance(value, (list, tuple)) else [value]
     for element in elements:
-      if not isinstance(element, (str, int, float, os.PathLike, np.generic)):
+      if not isinstance(element, known):
         raise TypeError(
           f"{name} is {type(element).__name__}, expected text, a number, a "
           "bool, a path, or a list of these"
         )
-      # A comma would make two of one.
-      if elements is value and "," in str(element):
-        raise ValueError(f"{name}: {element!r} has a comma in it")
 
 
 @contextlib.contextmanager
@@ -204,22 +211,40 @@ def _written(folder: str, data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
   before = set(file_search.list_folder(folder))
 
   new = set()
+  flags = {}
   try:
-    flags = {}
     for name, rows in data.items():
       path, is_new = data_rows.write(folder, name, rows)
       flags[_FROM_MEMORY[name]] = path
       if is_new:
         new.add(os.path.basename(path))
     yield flags
-  except Exception:
+  except Exception as error:
     if set(file_search.list_folder(folder)) <= before | new:
       for name in new:
         files.remove(os.path.join(folder, name))
       with contextlib.suppress(OSError):  # It is not empty, or remote.
         for path in made:
           path.rmdir()
+    if isinstance(error, ValueError):
+      raise ValueError(_name_rows(str(error), flags)) from error
     raise
+
+
+def _name_rows(text: str, flags: Mapping[str, str]) -> str:
+  """Names rows in memory where a message has lines of the files made of them.
+
+  >>> _name_rows("out/t.jsonl:3: no key", {"train_file": "out/t.jsonl"})
+  'train_data[2]: no key'
+  """
+  for name, flag in _FROM_MEMORY.items():
+    if flag in flags:
+      path = re.escape(flags[flag])
+      text = re.sub(
+        rf"{path}:(\d+)", lambda m, n=name: f"{n}[{int(m[1]) - 1}]", text
+      )
+      text = text.replace(flags[flag], name)
+  return text
 
 
 @contextlib.contextmanager
@@ -268,6 +293,15 @@ def _kept_state() -> Iterator[None]:
   from keras.src.backend.common import global_state
   import tensorflow as tf
   from tensorflow.python.eager import context
+  from tensorflow.python.framework import ops
+
+  # Each would change the numbers of a run, or the names of its variables.
+  is_within_other = tf.distribute.has_strategy() or tf.get_current_name_scope()
+  if is_within_other or not tf.executing_eagerly():
+    raise ValueError(
+      "called within a tf.function, a graph, a scope of tf.distribute or a "
+      "name scope: call it outside of them"
+    )
 
   # Neither library has a public way to read its seeds.
   tf_random = context.context()
@@ -279,6 +313,7 @@ def _kept_state() -> Iterator[None]:
   python, numpy = random.getstate(), np.random.get_state()
   level = tf.get_logger().level
   tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+  gradients = set(ops.gradient_registry.list())
   try:
     yield
   finally:
@@ -291,6 +326,12 @@ def _kept_state() -> Iterator[None]:
       global_state.set_global_attribute(name, value)
     tf.get_logger().setLevel(level)
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
-    # The graphs of a run refer to themselves: without this, the next run would
-    # need memory for both.
+    # TensorFlow keeps the gradients of each traced `tf.custom_gradient`, and so
+    # all graphs of the run, for ever: 160 MB of models/mini.
+    for name in set(ops.gradient_registry.list()) - gradients:
+      if name.startswith("CustomGradient-"):
+        del ops.gradient_registry._registry[name]
+
+    # The graphs also refer to themselves: without this, the next run would need
+    # memory for both.
     gc.collect()

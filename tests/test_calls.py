@@ -145,7 +145,10 @@ def test_other_rows_are_refused_and_leave_nothing(given, tmp_path):
     ({"learning_rate": "x"}, "flag --learning_rate=x: could not convert"),
     ({"train_batch_size": 1.5}, "flag --train_batch_size=1.5"),
     ({"learning_rate": float("nan")}, "--learning_rate=nan: expected a finite"),
-    ({"labels": ["a,b"]}, "labels: 'a,b' has a comma in it"),
+    (
+      {"labels": ["a,b"]},
+      "flag --labels=['a,b']: would be read as ['a', 'b']",
+    ),
     ({"model": {}}, "model is dict, expected text, a number, a bool, a path"),
     ({"on_log": 3}, "on_log is int, expected a function"),
     ({"output_dir": None}, "missing --output_dir; see --help"),

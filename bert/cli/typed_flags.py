@@ -23,6 +23,7 @@ import dataclasses
 import difflib
 import itertools
 import math
+import os
 import re
 import shlex
 import sys
@@ -239,8 +240,10 @@ def _define(name, flag: Flag, hint: Any, values: flags.FlagValues) -> None:
 
 
 def _as_text(value: Any) -> str:
-  is_list = isinstance(value, (list, tuple))
-  return ",".join(map(str, value)) if is_list else str(value)
+  if isinstance(value, (list, tuple)):
+    return ",".join(map(_as_text, value))
+  # `str` of a path is not always the path, such as of `os.scandir`.
+  return os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
 
 
 def parse_values(
@@ -262,6 +265,15 @@ def parse_values(
   settings_class.define_flags(values)
   words = [f"--{name}={_as_text(value)}" for name, value in given.items()]
   _parse(settings_class, values, ["", *words])
+
+  # A list for a flag of one value, or an element that a command line cannot
+  # spell, such as one with a comma or a quote, has become something else.
+  for name, value in given.items():
+    is_list = isinstance(value, (list, tuple)) and name in values
+    if is_list and values[name].value != [_as_text(part) for part in value]:
+      raise ValueError(
+        f"flag --{name}={value!r}: would be read as {values[name].value!r}"
+      )
   return values
 
 

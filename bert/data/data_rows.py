@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.data import files, remote
+from bert.data import files, messages, remote
 
 
 def write(folder: str, name: str, data: Any) -> tuple[str, bool]:
@@ -60,9 +60,11 @@ def _to_lines(name: str, data: Any) -> Iterator[str]:
       if not isinstance(key, str):
         raise TypeError(f"{place}: the column {key!r} is not named by a str")
     try:
-      yield json.dumps(dict(row), ensure_ascii=False, default=_to_json)
-    except (TypeError, ValueError) as error:
+      line = json.dumps(dict(row), ensure_ascii=False, default=_to_json)
+    except (TypeError, ValueError, RecursionError) as error:
       raise TypeError(f"{place}: {error}") from None
+    messages.check_unicode(line, place)
+    yield line
 
 
 def _open(name: str, data: Any) -> Iterable[Any]:
@@ -83,24 +85,25 @@ def _open(name: str, data: Any) -> Iterable[Any]:
   if isinstance(data, Iterator):
     raise TypeError(f"{name} can be read only once; pass a list of the rows")
 
-  # datasets.Dataset numbers its labels; people read their names.
+  # datasets.Dataset numbers its labels; people read their names. Those of the
+  # words of a sentence are a list, whose own feature has the names.
   features = getattr(data, "features", None) or {}
-  names = {
-    column: feature.names
-    for column, feature in features.items()
-    if hasattr(feature, "names")
-  }
+  labels = {n: getattr(f, "feature", f) for n, f in features.items()}
+  names = {n: f.names for n, f in labels.items() if hasattr(f, "names")}
   return (_with_names(row, names) for row in data) if names else data
 
 
 def _with_names(row: Any, names: Mapping[str, Sequence[str]]) -> Any:
   """Returns a row whose numbers of labels have become the labels' names."""
-  row = dict(row)
-  for column, labels in names.items():
-    number = row[column]
-    # -1 stands for no label, which test sets have.
-    row[column] = None if number in (None, -1) else labels[number]
-  return row
+  named = {key: _to_names(row[key], labels) for key, labels in names.items()}
+  return {**row, **named}
+
+
+def _to_names(value: Any, labels: Sequence[str]) -> Any:
+  if isinstance(value, (list, np.ndarray)):
+    return [_to_names(number, labels) for number in value]
+  # -1 stands for no label, which test sets have.
+  return None if value in (None, -1) else labels[value]
 
 
 def _to_json(value: Any) -> Any:
@@ -112,6 +115,9 @@ def _to_json(value: Any) -> Any:
   # pandas has a value of its own for none, which only equals itself.
   if type(value).__name__ in ("NAType", "NaTType"):
     return None
+  # Dates and times, which tables of messages have in columns of their own.
+  if hasattr(value, "isoformat"):
+    return value.isoformat()
   raise TypeError(f"{_describe(value)} cannot be written as JSON")
 
 

@@ -353,7 +353,7 @@ def _read_keys(path, columns, optional, rows) -> Iterator[Row]:
     if isinstance(column, int):
       raise ValueError(
         f"{path}: column {column} is given by number, but JSON Lines have only "
-        "names"
+        "names, such as --text_column=text"
       )
 
   needed = [c for c in columns if c is not None and c not in optional]

@@ -220,7 +220,8 @@ LONG = ":2: expected 2 columns, found 3"
       "t.jsonl",
       '{"a": 1}',
       0,
-      ": column 0 is given by number, but JSON Lines have only names",
+      ": column 0 is given by number, but JSON Lines have only names, "
+      "such as --text_column=text",
     ),
     ("t.jsonl", '{"a": 1}\n{"b": 2}', "a", ":2: no key 'a'; the keys are b"),
   ],
