@@ -57,8 +57,9 @@ _MODULES = {
   "load": "bert.loading",
   "load_encoder": "bert.loading",
 }
-# Public modules. `bert.sklearn` is not one of them: `from bert import *` must
-# work without scikit-learn, and must not give its name to another module.
+# Public modules. `bert.keras` and `bert.sklearn` are imported by name alone:
+# `from bert import *` must work without scikit-learn, and must not give the
+# names of these libraries to other modules.
 _SUBMODULES = (
   "heads",
   "modeling",

@@ -11,10 +11,9 @@ import shlex
 import subprocess
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
-from bert import heads, modeling, optimization
+from bert import heads
 from bert.encoders import encoder_table
 import paths
 import program_flags
@@ -269,23 +268,6 @@ def test_python_of_the_encoder(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   printed = run_python(paths.ROOT / "docs" / "features.md")
   assert printed == "(1, 7, 16)\n(1, 16)\n"
-
-
-def test_keras_decays_the_weights_that_bert_does():
-  page = paths.ROOT / "docs" / "features.md"
-  (code,) = [c for c in blocks(page, "py") if "exclude_from_weight" in c]
-  encoder = modeling.BertModel(
-    modeling.BertConfig(9, 8, 1, num_attention_heads=2)
-  )
-  names = {"encoder": encoder, "labels": np.zeros(64, np.int32)}
-  exec(code.partition("loss = ")[0], names)
-  variables, keras_adam = encoder.trainable_variables, names["optimizer"]
-  ours = optimization.create_optimizer(variables, 2e-5, 6, num_warmup_steps=0)
-  decayed = [p for p, r in zip(ours.paths, ours.decay_rates, strict=True) if r]
-  assert "bert/embeddings/word_embeddings" in decayed != ours.paths
-  assert decayed == [
-    v.path for v in variables if keras_adam._use_weight_decay(v)
-  ]
 
 
 def test_python_of_a_fourth_encoder(monkeypatch):

@@ -13,6 +13,7 @@ import bert
 from bert import heads, modeling, tokenization
 from bert.contrib import feature_tagger
 from bert.encoders import encoder_table
+import bert.keras
 from bert.weights import checkpoints
 import tiny
 
@@ -248,10 +249,7 @@ def test_fit_learns_as_run_classifier_does(tmp_path):
     labels = np.array([label == "pos" for label in labels], int)
     return dict(zip(NAMES, features, strict=True)), labels
 
-  optimizer = keras.optimizers.AdamW(
-    rate, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
-  )
-  optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+  optimizer = bert.keras.AdamW(rate, 320 // 8 * epochs)
   config = checkpoints.read_config(str(tmp_path / "config.json"))
   keras.utils.set_random_seed(1)
   model = make_classifier(modeling.BertModel(config))
