@@ -104,7 +104,8 @@ def _describe(functions, format, **others) -> export_card.Card:
     # Other encoders than Transformers have no attention, so 0 heads.
     num_layers=trained.config.num_hidden_layers,
     num_heads=getattr(trained.config, "num_attention_heads", 0),
-    settings={name: trained.answer_settings[name] for name in maker.settings},
+    # A setting that is newer than the training is None, if the maker allows it.
+    settings={n: trained.answer_settings.get(n) for n in maker.settings},
     weights=hub.name_of(trained.weights),
     training=dict(trained.training_settings),
     versions={name: importlib.metadata.version(name) for name in packages},

@@ -92,6 +92,16 @@ def test_changed_settings_are_named(tmp_path, file, name, value, expected):
     trained_models.load_output_dir(str(tmp_path), str(tmp_path / "vocab.txt"))
 
 
+def test_a_setting_that_is_newer_than_a_training_is_none(tmp_path):
+  tiny_models.write_trained(tmp_path)
+  path = tmp_path / "prediction.json"
+  content = json.loads(path.read_text())
+  del content["doc_stride"]  # As if its flag had come later.
+  path.write_text(json.dumps(content))
+  model = exporting.in_memory(str(tmp_path), str(tmp_path / "vocab.txt"), None)
+  assert model.card.settings == {"doc_stride": None, "window_pooling": "mean"}
+
+
 def test_pairs_for_a_model_of_one_segment_are_refused(tmp_path):
   tiny_models.write_trained(tmp_path)
   for name, changes in (
