@@ -14,7 +14,9 @@ import tensorflow as tf
 
 import bert
 from bert import contrib
+from bert.export import exporting
 from bert.serving import answers
+import browser
 import paths
 import program_flags
 import tiny
@@ -118,6 +120,31 @@ def test_the_command_of_the_summary_makes_an_export_that_answers(
   words = {"words": "movie was", "first": "0", "second": "1"}
   [a, b] = (bert.load(path)(words) for path in (export, folder / "out"))
   assert a == {"value": pytest.approx(b["value"], abs=1e-5), "truncated": False}
+
+
+@pytest.mark.skipif(
+  not browser.is_installed(), reason="needs chromium and chromedriver"
+)
+def test_the_page_of_the_server_asks_it(folder, trained):
+  out = str(folder / "out")
+  model = exporting.in_memory(out, str(folder / "vocab.txt"), None)
+  with browser.Browser(browser.serve(model)) as page:
+    # No example fits its inputs, so nothing is asked when the page opens.
+    assert page.wait("document.querySelector('#ask')")
+    assert page.text("#facts").startswith("relatedness; ")
+    assert page.script("return $('examples').hidden && !$('error').textContent")
+    for name, value in {"words": "movie was", "first": 0, "second": 1}.items():
+      page.type(f"#in-{name}", str(value))
+    page.click("#ask")
+    page.wait("document.querySelector('#note').textContent")
+    answer = json.loads(page.text("#answer pre"))
+    # The buttons of attention work, and none asks for words to leave out.
+    assert page.script("return $('words').hidden")
+    page.click("#attend")
+    page.wait("document.querySelector('#chosen').textContent")
+    assert page.faults() == []
+  words = {"words": ["movie", "was"], "first": 0, "second": 1}
+  assert answer["value"] == pytest.approx(bert.load(out)(words)["value"])
 
 
 def test_litert_takes_the_positions_too_and_onnx_says_what_it_takes(

@@ -1,12 +1,11 @@
 """The page of predict.py --serve in Chromium: clicked, typed into and read."""
 
+import json
 import re
-import socket
-import threading
 
 import pytest
 
-from bert.serving import exported_model, http_server
+from bert.serving import exported_model
 import browser
 import paths
 import tiny_models
@@ -15,7 +14,6 @@ pytest.importorskip("onnxruntime", reason="needs requirements/onnx.txt")
 pytestmark = pytest.mark.skipif(
   not browser.is_installed(), reason="needs chromium and chromedriver"
 )
-LIMITS = http_server.Limits(100_000, 1000, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +32,7 @@ def serve(tmp_path_factory):
         tiny_models.write_case(folder, case)
       path = tiny_models.run_export(folder, case, **flags)
       model = exported_model.ExportedModel(path)
-      listener = socket.create_server(("127.0.0.1", 0))
-      application = http_server.Application(model, LIMITS, ["localhost"])
-      server = http_server.make_server(application, listener, LIMITS)
-      threading.Thread(target=server.run, daemon=True).start()
-      addresses[case] = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+      addresses[case] = browser.serve(model)
     return addresses[case]
 
   return start
@@ -387,6 +381,23 @@ def test_sentences_are_compared_and_searched_in_a_file(serve, tmp_path):
     fill(page, text="a\n" * 51)
     page.click("#ask")
     assert page.wait(ERROR) == "51 lines to compare, expected 50 at most"
+    assert page.faults() == []
+
+
+def test_an_answer_of_an_unknown_kind_is_shown_as_json(serve, tmp_path):
+  # test_new_task.py opens the page of such a model; here only its name is new.
+  with open_page(serve("single_label")) as page:
+    page.script("model.kind = 'ordinal'")
+    fill(page, text="the film")
+    page.click("#ask")
+    answered(page)
+    answer = json.loads(page.text("#answer pre"))
+    assert answer == page.script("return last")
+    assert {"label", "probabilities"} <= {*answer}
+    assert page.script("return $('words').hidden")
+    # In a table of many, too, if none of its names is known.
+    cells = page.script("return summary({grade: 3, truncated: false})")
+    assert cells == ['{"grade":3,"truncated":false}', ""]
     assert page.faults() == []
 
 

@@ -176,6 +176,8 @@ const show = {
     }
   },
 };
+// An answer of a kind that this file does not know, such as that of docs/new_task.md.
+const showPlainly = (box, a) => make("pre", JSON.stringify(a, null, 2), box);
 // Whether Python calls a line blank.
 const isBlank = (line) => !/[^\s\x1c-\x1f\x85]|\ufeff/.test(line);
 // The choices as the server finds them.
@@ -267,13 +269,14 @@ async function submit(isNewest) {
   if (!isNewest()) return;
   [request, last, maps] = [asked, answer, null];
   $("answer").replaceChildren();
-  show[model.kind]($("answer"), answer);
+  (show[model.kind] ?? showPlainly)($("answer"), answer);
   search();
   $("note").textContent = `${(performance.now() - start).toFixed(0)} ms` + (answer.truncated
     ? `; longer than ${model.max_seq_length} tokens, the rest was left out` : "");
   for (const id of ["heads", "map", "shaded", "weighed"]) $(id).replaceChildren();
   $("views").hidden = true;
-  $("words").hidden = ["tagging", "features", "fill_mask"].includes(model.kind);
+  // Of these, and of kinds that are not known, no number says how certain the answer is.
+  $("words").hidden = !(model.kind in show) || ["tagging", "features", "fill_mask"].includes(model.kind);
   $("attention").hidden = !model.num_heads || texts.length > 1;
 }
 
@@ -428,7 +431,8 @@ function save(name, kind, text) {
 // Several texts.
 function summary(a) {
   const core = a.label ?? a.labels?.join(", ") ?? a.value ?? a.choice ?? a.answer ??
-    a.entities?.map((e) => `${e.text} (${e.type})`).join(", ") ?? a.words?.map((w) => w.label).join(" ");
+    a.entities?.map((e) => `${e.text} (${e.type})`).join(", ") ?? a.words?.map((w) => w.label).join(" ") ??
+    JSON.stringify(a);
   const share = a.label !== undefined ? a.probabilities[a.label] : a.probability ?? a.probabilities?.[a.predicted];
   if (a.masks) return [a.masks.map((m) => m[0].token).join(" "), ""];
   return [a.vector ? a.vector.join(" ") : core, share === undefined ? "" : share.toPrecision(6)];
@@ -557,9 +561,10 @@ async function start() {
     model.inputs = model.inputs.slice(0, 1);
     $("files").querySelector("summary").textContent = "Search in a file for the first line";
   }
-  document.title = `${titles[model.kind]}: ${model.name}`;
+  const title = titles[model.kind] ?? model.kind;
+  document.title = `${title}: ${model.name}`;
   $("title").textContent = model.name;
-  $("facts").textContent = `${titles[model.kind]}; ${model.num_layers} layers of ` +
+  $("facts").textContent = `${title}; ${model.num_layers} layers of ` +
     `${model.num_heads} heads, ${model.format}, at most ${model.max_seq_length} tokens`;
   const types = model.kind === "tagging" ? entityTypes(model.labels) : [];
   if (types.length) $("labels").textContent = `Entities: ${types.join(", ")}`;
@@ -576,7 +581,10 @@ async function start() {
   const button = make("button", "Answer", form, "main");
   button.id = "ask";
   button.title = "Ctrl+Enter";
-  const tried = examples[model.kind] || (model.inputs.length > 1 ? pairs : texts);
+  // Examples for texts would be wrong for the inputs of an unknown kind.
+  const takesTexts = model.inputs[0].name === "text";
+  const tried = examples[model.kind] || (!takesTexts ? [] : model.inputs.length > 1 ? pairs : texts);
+  $("examples").hidden = !tried.length;
   for (const values of tried) {
     const shown = (tried === pairs ? values : values.slice(0, 1)).map(
       (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text));
@@ -587,7 +595,7 @@ async function start() {
   listen();
   // A link can hold what is asked: /#text=...
   const asked = new URLSearchParams(location.hash.slice(1));
-  fill(asked.size ? model.inputs.map(({ name }) => asked.get(name)) : tried[0]);
-  guarded(button, submit);
+  fill(asked.size ? model.inputs.map(({ name }) => asked.get(name)) : tried[0] ?? []);
+  if (asked.size || tried.length) guarded(button, submit);
 }
 guarded(null, start);

@@ -5,15 +5,30 @@ import http.client
 import json
 import re
 import shutil
+import socket
 import subprocess
+import threading
 import time
 
+from bert.serving import http_server
+
+# The page's server takes bodies of so many bytes, and so many requests at once.
+LIMITS = http_server.Limits(100_000, 1000, 0.0)
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # The standard's name.
 CONTROL, ENTER = "\ue009", "\ue007"
 
 
 def is_installed():
   return all(map(shutil.which, ("chromium", "chromedriver")))
+
+
+def serve(model):
+  """Serves an `ExportedModel` until the tests end; returns the address."""
+  listener = socket.create_server(("127.0.0.1", 0))
+  application = http_server.Application(model, LIMITS, ["localhost"])
+  server = http_server.make_server(application, listener, LIMITS)
+  threading.Thread(target=server.run, daemon=True).start()
+  return f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
 
 def start_driver():
