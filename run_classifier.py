@@ -182,13 +182,13 @@ def loss(logits, features, problem_name, class_weights):
 
 
 def make_loss(settings: ClassifierSettings, data: fine_tuning.Data):
-  """Returns the loss of the task, with the weights of its classes.
+  """Returns the loss of the task, with --class_weights.
 
-  A ValueError says that these are wrong, or that no weights can be chosen by
-  the evaluation.
+  A ValueError says that these are wrong, or that --best_metric is the same for
+  whatever the model learns.
   """
-  # Here and not in `open_data`: the sums of the labels are known only when the
-  # features are made.
+  # Both are checked here, before the first update, and not in `open_data`: the
+  # sums of the labels are known only when the features are made.
   if settings.evaluates_in_training:
     classification_data.check_metric(data.dev[0], data.metric)
 
@@ -216,15 +216,17 @@ def open_data(
   feature_settings = classification_data.ClassificationFeatureSettings(
     **settings.deciding("features"), labels=labels, problem=task.problem
   )
-  train, dev = _find_train_and_dev(settings, task, feature_settings)
+  train, dev = classification_data.find_train_and_dev(
+    task, settings, feature_settings
+  )
 
   test = []
   if settings.do_predict:
     test = classification_data.find_sets(task, "predict", feature_settings)
 
-  # A head that was trained on pooled token vectors is used on these again. Such
-  # a head is another library's, see bert/convert/writing.py: no flag here makes
-  # one.
+  # A head that was trained on pooled token vectors is used on these again. It
+  # is another library's, or of run_embedding.py --objective=labels: no flag of
+  # this program makes one.
   pooling = fine_tuning.read_pooling(settings)
   return fine_tuning.Data(
     feature_settings=feature_settings,
@@ -236,27 +238,6 @@ def open_data(
     labels=labels,
     answer_settings=classification_data.describe_input(task, settings.do_train),
   )
-
-
-def _find_train_and_dev(settings, task, feature_settings):
-  """Returns the set to train on, or None, and the list of sets to evaluate."""
-  evaluates = settings.do_eval or settings.evaluates_in_training
-  share = settings.eval_share
-
-  # With --eval_share an evaluation alone reads the training file, too: what it
-  # evaluates on was held out of that.
-  train = None
-  if settings.do_train or (evaluates and share):
-    [train] = classification_data.find_sets(
-      task, "train", feature_settings, settings.max_train_examples
-    )
-
-  if train and share:
-    train, held_out = classification_data.split(train, share, settings.seed)
-    return train, [held_out]
-  if evaluates:
-    return train, classification_data.find_sets(task, "eval", feature_settings)
-  return train, []
 
 
 # Results: scores of sets whose labels are known, and predictions.

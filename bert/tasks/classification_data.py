@@ -24,6 +24,8 @@ from bert.tasks import (
 )
 
 
+# As of `classification.Table`, its fields are part of the features' key: a new
+# field makes all features anew, and runs begun before refuse to resume.
 @dataclasses.dataclass(frozen=True)
 class ClassificationFeatureSettings(feature_sets.FeatureSettings):
   """The settings that shape the features."""
@@ -85,6 +87,37 @@ def find_sets(
     )
     for number, (name, tables) in enumerate(task.sets(kind))
   ]
+
+
+def find_train_and_dev(
+  task: classification.ClassificationTask,
+  settings: Any,
+  feature_settings: ClassificationFeatureSettings,
+) -> tuple[Any, list[Any]]:
+  """Returns the set to train on, or None, and the list of sets to evaluate.
+
+  Args:
+    task: with the paths of its files.
+    settings: the flags of run_classifier.py, which ask for work.
+    feature_settings: the settings that shape the features.
+  """
+  evaluates = settings.do_eval or settings.evaluates_in_training
+  share = settings.eval_share
+
+  # With --eval_share an evaluation alone reads the training file, too: what it
+  # evaluates on was held out of that.
+  train = None
+  if settings.do_train or (evaluates and share):
+    [train] = find_sets(
+      task, "train", feature_settings, settings.max_train_examples
+    )
+
+  if train and share:
+    train, held_out_set = split(train, share, settings.seed)
+    return train, [held_out_set]
+  if evaluates:
+    return train, find_sets(task, "eval", feature_settings)
+  return train, []
 
 
 def split(
@@ -165,9 +198,9 @@ def _print_summary(data: ClassificationSet) -> None:
 
 
 def check_metric(data: ClassificationSet, metric: str) -> None:
-  """Raises a ValueError if all predictions of a set have the same score.
+  """Raises a ValueError if a score of a set is the same for all predictions.
 
-  It would not say which weights are best.
+  The labels alone show this. Such a score does not say which weights are best.
   """
   settings = data.settings
   label_sums = data.features.facts["label_sums"]
@@ -304,8 +337,9 @@ def choose_labels(
   """Returns the labels of a task, in the order of the head's outputs.
 
   The first of these that is known decides: an earlier run, --labels, the task,
-  the training data, the head to start from. That head also decides the order of
-  labels that --labels does not give; see `label_files.choose`.
+  the training data, the head to start from. Without --labels, that head also
+  decides the order of the task's labels or of those in the data; see
+  `label_files.choose`.
 
   Args:
     task: with the paths of its files.
