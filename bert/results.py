@@ -9,8 +9,9 @@ from typing import Any
 
 from bert.data import file_search, files
 
-# Files of scores, and the prefix of the names of theirs. Each file of the
-# second kind has the scores of predictions whose labels are known.
+# The files of scores. The group of the first is the suffix of the set. The
+# second has scores of predictions whose labels are known, and their names begin
+# with its group.
 _EVALUATION = re.compile(r"eval_results(.*)\.txt")
 _PREDICTION = re.compile(r"(predict.*)_metrics\.json")
 

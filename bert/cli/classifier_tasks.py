@@ -12,7 +12,11 @@ from bert.tasks import (
   classification_tasks,
 )
 
-# Flags of --task_name=file alone: a benchmark says these things itself.
+# Flags of --task_name=file alone: a benchmark says these things itself. `needs`
+# cannot say it of all: some are declared in shared_flags.py, also for programs
+# without --task_name, and --problem may name the problem that a benchmark has.
+# A flag that needs a --problem stands here, too: a run that does not train
+# learns its problem, and checks `needs`, only after TensorFlow is imported.
 _FILE_FLAGS = (
   "train_file",
   "eval_file",

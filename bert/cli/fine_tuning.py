@@ -364,7 +364,8 @@ class Run(training_run.TrainingRun):
         settings.bias_correction,
       )
 
-    # A `source` of records that are read, not made, has no rows to teach.
+    # Only run_multitask.py gives a `source`, of pre-training records: these are
+    # read, not made, so there are no rows for a teacher.
     if source is None:
       if settings.teacher:
         loss = teaching.teach(self, loss)

@@ -402,6 +402,8 @@ class DataSettings(SplitSettings, EvaluationSettings):
   """The settings of programs with three data files."""
 
   # A folder with the usual names, or a flag for each file, which comes first.
+  # They have no `path`: only files that the run reads must be there, and
+  # `find_data_files` or `classifier_tasks.check_files` looks at these alone.
   data_dir: str | None = _data(
     None, "The folder with the files train, dev and test."
   )

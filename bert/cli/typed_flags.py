@@ -12,7 +12,9 @@ are those of the field; what else holds for it is said to `_data`, see `Flag`.
 `bert/cli/program.py` starts a program with such a class.
 
 What can be known to be wrong without TensorFlow is a ValueError or an OSError
-of `check`, which a class extends: first `super().check()`, then its own. The
+of `check`, which a class extends. What it reads from a file comes after
+`super().check()`, which has found the file. What the flags show alone may stand
+on either side: the order only decides which of several faults is named. The
 paths of flags are checked by `group(...)(None, "...", path="file")` alone.
 `ClassifierSettings.read()` returns the values; nothing reads a flag after it.
 """
@@ -112,8 +114,9 @@ class Settings:
   def read(cls, values: flags.FlagValues | None = None) -> Self:
     """Returns the values of the flags, as they were given; default: `VALUES`.
 
-    A ValueError says that one would have no effect; of a run that does not
-    train, `check_needs` does, when it knows what the training was.
+    A ValueError says that one would have no effect. Only a run that trains is
+    checked for this here. The others get flags from the record of a training:
+    `fine_tuning.read_settings` reads it, and then calls `check_needs`.
     """
     values = VALUES.get() if values is None else values
     parsed = {name: values[name] for name in cls.flags_by_name()}

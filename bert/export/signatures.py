@@ -176,6 +176,7 @@ def _make_string_server(functions: ModelFunctions, tokenizer) -> Callable:
     probabilities = outputs["probabilities"]
     outputs["labels"] = tf.broadcast_to(labels, tf.shape(probabilities))
 
+    # As `Problem.decide` of classification_problems.py, which is in numpy.
     if functions.maker.has_thresholds:
       return {**outputs, "chosen": probabilities >= list(trained.thresholds)}
     best = tf.argmax(probabilities, -1)

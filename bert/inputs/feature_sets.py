@@ -98,7 +98,7 @@ class FeatureSet:
     settings = {**dataclasses.asdict(self.settings), **self.source}
     settings["version"] = self.version
 
-    # Without a limit, the key is the same as before there was a limit.
+    # Older versions had no limit: without one, the keys they made stay valid.
     if self.limit is not None:
       settings["max_examples"] = self.limit
     return make_key(settings, [self.settings.vocab_file] + list(self.paths))

@@ -1,9 +1,21 @@
 """What a classification task asks for: one label, several, or a number.
 
-A class of PROBLEMS holds all differences: how labels are read and stored, the
+A class of PROBLEMS holds most differences: how labels are read and stored, the
 bias that training starts with, the loss, the meaning of logits, the scores and
-the report. Another problem is another class; its name is the value of
-`--problem`, also in settings.json and exports.
+the report. Its name is the value of `--problem`, also in settings.json and
+exports. Another problem is another class, and it works once it is in PROBLEMS,
+but these places know problems or their scores by name, so look at each:
+
+  classification_data.check_metric     the scores that some sets cannot give
+  classification_data.choose_labels    the order of labels
+  distillation.LOSSES                  without a row, --teacher is refused
+  bert/report/score_kinds.py           the scores that are better if lower
+  bert/export/signatures.py            `decide` once more, in TensorFlow
+  bert/convert/huggingface.py          PROBLEM_TYPES, for other libraries
+  bert/serving/page.js                 without a picture, answers are JSON
+
+There are as many logits as labels, or one without labels, as
+`ClassificationFeatureSettings.num_outputs` and `heads.ClassifierModel` say.
 
 Shapes: B a batch, N examples, L labels, or 1 if answers are numbers. Targets
 are int [N] for "single_label", 0 or 1 [N, L] for "multi_label", and float [N]
@@ -47,7 +59,11 @@ class Answers(NamedTuple):
 
 
 class Problem(abc.ABC):
-  """A kind of labels."""
+  """A kind of labels.
+
+  An object has no state, and all runs share it. So the value of a flag, such as
+  `separator` or `thresholds`, is an argument of the methods that need it.
+  """
 
   name: str
   has_labels = True  # Otherwise answers are numbers.
@@ -55,7 +71,8 @@ class Problem(abc.ABC):
   empty_is_label = False  # Whether an empty cell says that no label applies.
   label_type: type = int  # The numbers in records.
   has_thresholds = False  # Whether a label applies from a probability on.
-  # The function of tf.nn that makes probabilities of logits; "" for none.
+  # What makes probabilities of logits in exports, "softmax" or "sigmoid"; ""
+  # only where answers are numbers.
   activation = ""
   answer_name = "label"  # The name of an answer in JSON.
   can_rank = True  # Whether answers order texts; see `rank`.
@@ -66,6 +83,7 @@ class Problem(abc.ABC):
   # The two results of `judge`, in words.
   goodness = "accuracy"
   surprise = "probability"
+  goodness_is_share = True  # From 0 to 1, and 1 is best: the report shades it.
 
   # Labels, in files and records.
 
@@ -106,10 +124,12 @@ class Problem(abc.ABC):
     sums += label
 
   def first_bias(self, sums: Sequence[float], total: int) -> list[float] | None:
-    """Returns the constant logits with the least loss; None for zeros.
+    """Returns the constant logits with the least loss, or None for zeros.
 
-    Otherwise the first updates, which make every label rare or every number
-    larger, saturate the pooler's tanh, and a small model learns nothing else.
+    From zeros, the first updates of several labels or of a number make every
+    label rare or every number larger. They saturate the pooler's tanh, and a
+    small model learns nothing else: see "Where the bias starts" in
+    docs/results.md. A single label starts from zeros, as in the original.
 
     Args:
       sums: what `count` made of the training set, [L].
@@ -141,7 +161,11 @@ class Problem(abc.ABC):
   def decide(
     self, probabilities: np.ndarray, thresholds: np.ndarray | None
   ) -> np.ndarray:
-    """Returns the predictions, in the form of targets."""
+    """Returns the predictions, in the form of targets.
+
+    `serving_default` of a SavedModel decides in TensorFlow, without this code:
+    `_make_string_server` in bert/export/signatures.py has to give the same.
+    """
 
   @abc.abstractmethod
   def name_labels(self, values: np.ndarray, labels: Sequence[str]) -> list[Any]:
@@ -177,7 +201,12 @@ class Problem(abc.ABC):
   def judge(
     self, answers: Answers, targets: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how good each answer is, and how wrong, or 0; [N] each."""
+    """Returns two numbers for each answer, [N] each.
+
+    The report averages the first by the length of texts, under the name
+    `goodness`; a regression has its error there. The second says how wrong an
+    answer is, 0 if it is right, and finds the worst mistakes.
+    """
 
   @abc.abstractmethod
   def draw(
@@ -374,6 +403,7 @@ class Regression(Problem):
   selecting = ("corr", "pearson", "spearman")
   goodness = "mean error"
   surprise = "error"
+  goodness_is_share = False
 
   def encode(self, cell, numbers, separator):
     if cell is None:

@@ -265,7 +265,9 @@ def describe(
       texts[i] = " | ".join(pair)
 
   # Scores from 0 to 1 are shaded, other numbers are not.
-  make_table = plots.score_table if problem.has_labels else plots.table
+  make_table = plots.table
+  if problem.goodness_is_share:
+    make_table = plots.score_table
   by_length = make_table(
     ("characters", "examples", problem.goodness),
     metrics.scores_by_size(lengths, goodness),
