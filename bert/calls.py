@@ -143,7 +143,7 @@ def _run(main, settings_class, given: dict[str, Any], on_log) -> results.Result:
       raise ValueError(f"{name} and {flag}: pass only one")
     # The name will be another one; wrong flags are found before it is known.
     given[flag] = f"{name}.jsonl"
-  _add_work(settings_class, given)
+  given = {**_find_work(settings_class, given), **given}
   _check_values(settings_class, given)
   values = typed_flags.parse_values(settings_class, given)
   typed_flags.check_missing(settings_class, values)
@@ -175,12 +175,17 @@ def _run(main, settings_class, given: dict[str, Any], on_log) -> results.Result:
     )
 
 
-def _add_work(settings_class, given) -> None:
-  """Adds do_train, do_eval and do_predict where their data are given."""
+def _find_work(settings_class, given) -> dict[str, bool]:
+  """Returns do_train, do_eval and do_predict where their data are given.
+
+  They come first on the command line: what the call or --flagfile says wins.
+  """
   flags = settings_class.flags_by_name()
-  for name, sources in _WORK.items():
-    if name in flags and any(given.get(source) for source in sources):
-      given.setdefault(name, True)
+  return {
+    name: True
+    for name, sources in _WORK.items()
+    if name in flags and any(given.get(source) for source in sources)
+  }
 
 
 def _check_values(settings_class, given: Mapping[str, Any]) -> None:

@@ -53,7 +53,8 @@ class Result:
   def load(self) -> Any:
     """Returns the trained model: a `bert.Model`, or the encoder alone.
 
-    An encoder, a Keras layer, is what pre-training makes.
+    An encoder, a Keras layer, is what pre-training makes. Several seeds make
+    several models, so a ValueError names their folders: `bert.load` one.
     """
     from bert import loading
 
@@ -72,12 +73,14 @@ class Result:
 
     table = plots.table(("score", "value"), self.scores.items())
     curves = run_report.draw_curves(self.history)
-    sections = {"Scores": table, "Training": curves}
-    page = plots.page(self.output_dir, "", sections, {})
+    # Side by side, so that both show without scrolling.
+    both = '<div style="display: flex; flex-wrap: wrap; gap: 2em">'
+    both += f'<div>{table}</div><div style="flex: 1">{curves}</div></div>'
+    page = plots.page(self.output_dir, "", {"Scores and curves": both}, {})
 
     # A frame, because the page's style must not change the notebook's.
     return (
-      f'<iframe srcdoc="{html.escape(page)}" width="100%" height="480" '
+      f'<iframe srcdoc="{html.escape(page)}" width="100%" height="600" '
       'style="border: 0"></iframe>'
     )
 
