@@ -37,6 +37,14 @@ if TYPE_CHECKING:  # Shows editors and type checkers what is found below.
   import optimization as optimization
   import tokenization as tokenization
 
+  # isort: split
+  # A type checker takes the last import of a name that leads to a file: in a
+  # wheel these.
+  from bert import heads as heads  # noqa: F811 # pyright: ignore
+  from bert import modeling as modeling  # noqa: F811 # pyright: ignore
+  from bert import optimization as optimization  # noqa: F811 # pyright: ignore
+  from bert import tokenization as tokenization  # noqa: F811 # pyright: ignore
+
 # In a clone the programs and the nouns (modeling.py, ...) stand beside this
 # folder, as in the original's repository; in a wheel they stand in it. So that
 # `from bert import modeling` means this project's file in both, and never one

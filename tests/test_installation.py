@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 import bert
+from bert import __main__ as bert_main
 from bert import modeling
 import paths
 
@@ -28,6 +29,17 @@ for module in (modeling, optimization, run_classifier, tokenization):
 answer = bert.load("trained")("good film")
 assert answer["label"] in ("bad", "good"), answer
 print(bert.load_encoder("trained").config.hidden_size)
+"""
+
+# Asks a type checker what it knows.
+TYPED = """
+import bert
+from bert import modeling, run_classifier, tokenization
+
+reveal_type(bert.load("x"))
+reveal_type(run_classifier.run(model="x", output_dir="y"))
+reveal_type(modeling.BertConfig)
+reveal_type(tokenization.FullTokenizer)
 """
 
 
@@ -168,5 +180,21 @@ def test_a_wheel_works_beside_modules_of_the_same_names(environment, folder):
   served = next(environment.glob("lib/python*/site-packages/bert/serving"))
   for name in ("page.html", "page.css", "page.js", "favicon.svg"):
     assert (served / name).is_file()
-  # Type checkers believe the annotations of a package with this file.
-  assert (served.parent / "py.typed").is_file()
+
+  # It lists the programs that a clone lists, and no other file of the package.
+  listed = run(str(environment / "bin" / "bert"))
+  assert listed == bert_main.describe_programs() + "\n"
+
+
+@pytest.mark.slow  # Needs the environment, too.
+def test_type_checkers_know_the_names_of_a_wheel(environment, tmp_path):
+  """The file py.typed says that the package has annotations."""
+  (tmp_path / "use.py").write_text(TYPED)
+  (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "basic"}')
+  checker = pathlib.Path(sys.executable).parent / "basedpyright"
+  python = environment / "bin" / "python"
+  command = [checker, "--pythonpath", python, "use.py"]
+  result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+  assert result.returncode == 0, result.stdout
+  shown = re.findall(r'information: Type of ".*" is "(.*)"', result.stdout)
+  assert shown == ["Model", "Result", "type[BertConfig]", "type[FullTokenizer]"]
