@@ -103,7 +103,7 @@ def test_help_shows_the_public_names_without_tensorflow():
   assert "--learning_rate=5e-05" in run
 
 
-@pytest.mark.slow  # Trains seven tiny models: forty seconds.
+@pytest.mark.slow  # Trains fourteen small models: two minutes.
 def test_examples_run_as_printed(tmp_path, monkeypatch):
   """Also those of pandas and datasets, where these are installed."""
   monkeypatch.chdir(tmp_path)
