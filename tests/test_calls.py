@@ -4,8 +4,6 @@ import inspect
 import json
 import random
 import signal
-import subprocess
-import sys
 
 from absl import flags
 import keras
@@ -247,12 +245,3 @@ def test_a_run_says_its_flags():
   assert "--learning_rate=5e-05\n      The learning rate" in (
     run_classifier.run.__doc__
   )
-
-
-def test_an_import_prints_nothing():
-  """TensorFlow's libraries would: a notebook shows that below the cell."""
-  command = [sys.executable, "-c", "from bert import run_classifier"]
-  ran = subprocess.run(
-    command, cwd=paths.ROOT, capture_output=True, text=True, check=True
-  )
-  assert ran.stdout == ran.stderr == ""

@@ -131,6 +131,7 @@ def test_a_file_has_what_the_next_update_needs(tmp_path, corrects_bias):
   assert int(again.optimizer.iterations) == 6
 
 
+@pytest.mark.slow
 def test_another_process_opens_a_file(tmp_path):
   tiny.write_model(tmp_path)
   config = checkpoints.read_config(str(tmp_path / "config.json"))
@@ -165,6 +166,7 @@ def test_callbacks_read_the_learning_rate():
     model.optimizer.learning_rate = 0.1
 
 
+@pytest.mark.slow
 def test_float16_scales_the_loss(tmp_path):
   tiny.write_model(tmp_path)
   config = checkpoints.read_config(str(tmp_path / "config.json"))

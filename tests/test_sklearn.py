@@ -211,6 +211,7 @@ def strip_html(texts):
   return [re.sub("<.*?>", "", text) for text in texts]
 
 
+@pytest.mark.slow
 def test_it_works_in_a_pipeline_and_a_search(make):
   """Words stand between tags; the search finds that a rate of 0 learns none."""
   texts, y = map(list, zip(*tiny.make_examples(range(120)), strict=True))
