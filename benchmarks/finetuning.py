@@ -214,7 +214,7 @@ def make_our_training(
   )
   loss = functools.partial(
     run_classifier.loss,
-    problem=split.settings.problem,
+    problem_name=split.settings.problem,
     class_weights=tf.ones([split.settings.num_outputs]),
   )
   train_steps = loop._make_train_steps(

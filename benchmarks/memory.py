@@ -114,7 +114,7 @@ def make_step(workload: Workload) -> contest.Turn:
   strategy = tf.distribute.get_strategy()
   loss = functools.partial(
     run_classifier.loss,
-    problem="single_label",
+    problem_name="single_label",
     class_weights=tf.ones([2]),
   )
   plan = training_plan.TrainingPlan("", 1000, workload.batch_size)

@@ -204,6 +204,7 @@ def test_a_run_leaves_the_process_as_it_was(given):
   assert set(flags.FLAGS) == names
 
 
+@pytest.mark.slow
 def test_programs_in_one_process_do_not_see_each_other(given, tmp_path):
   (tmp_path / "records").mkdir()
   command = tiny.prepare("run_pretraining", tmp_path / "records")
