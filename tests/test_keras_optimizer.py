@@ -115,6 +115,7 @@ IDS, TARGETS = np.array([[1, 1, 1, 2], [3, 1, 4, 4]]), np.array([[9.0], [-9.0]])
 
 
 @pytest.mark.parametrize("corrects_bias", [False, True])
+@pytest.mark.slow
 def test_a_file_has_what_the_next_update_needs(tmp_path, corrects_bias):
   whole, part = make_small(), make_small()
   for model, epochs in ((whole, 6), (part, 2)):
@@ -152,6 +153,7 @@ def test_another_process_opens_a_file(tmp_path):
   assert shown == "bert_adamw\n"
 
 
+@pytest.mark.slow
 def test_callbacks_read_the_learning_rate():
   model = make_small()
   model.compile(bert.keras.AdamW(0.1, 5, num_warmup_steps=2), "mse")
@@ -182,6 +184,7 @@ def test_float16_scales_the_loss(tmp_path):
   assert history["loss"][-1] < history["loss"][0] - 0.1
 
 
+@pytest.mark.slow
 def test_what_it_refuses():
   with pytest.raises(ValueError, match="num_train_steps is 0, expected 1"):
     bert.keras.AdamW(2e-5, 0)

@@ -73,6 +73,7 @@ def test_it_predicts_what_the_command_line_predicts(fitted, tmp_path):
   assert fitted.model_.weights_sha256 == trained.weights_sha256
 
 
+@pytest.mark.slow
 def test_it_learns_and_scores(fitted):
   assert fitted.classes_.tolist() == ["neg", "pos"]
   assert fitted.score(TEXTS, LABELS) == 1
@@ -94,6 +95,7 @@ def test_it_learns_and_scores(fitted):
     (np.array(["pos", "neg"]), ["neg", "pos"], ["neg", "pos"]),
   ],
 )
+@pytest.mark.slow
 def test_labels_keep_their_type(y, classes, names):
   found, numbers, named = bert.sklearn._read_labels(y)
   assert found.tolist() == classes
@@ -103,6 +105,7 @@ def test_labels_keep_their_type(y, classes, names):
   assert named == names
 
 
+@pytest.mark.slow
 def test_columns_of_pandas_are_taken():
   pandas = pytest.importorskip("pandas")
   table = pandas.DataFrame({"text": NEW, "label": LABELS[:13]}, range(5, 18))
@@ -120,6 +123,7 @@ def test_columns_of_pandas_are_taken():
     bert.sklearn._list_texts(table[["text"]])
 
 
+@pytest.mark.slow
 def test_predictions_are_labels_as_y_had_them(make):
   """Each label has a word of its own, so that another order would be seen."""
   y = ["10", "9", "100"] * 16
@@ -133,6 +137,7 @@ def test_predictions_are_labels_as_y_had_them(make):
   assert classifier.classes_[columns].tolist() == y
 
 
+@pytest.mark.slow
 def test_weights_of_classes_are_in_the_order_of_classes(make):
   """The texts say nothing, so that the weights alone decide."""
   weights = [1, 20]  # The program would sort "9" first.
@@ -142,6 +147,7 @@ def test_weights_of_classes_are_in_the_order_of_classes(make):
   assert classifier.predict(["film"]).tolist() == ["9"]
 
 
+@pytest.mark.slow
 def test_a_pickle_needs_no_folder(fitted):
   pickled = pickle.dumps(fitted)
   folder = pathlib.Path(fitted.model_.folder)
@@ -164,6 +170,7 @@ def test_a_pickle_needs_no_folder(fitted):
   np.testing.assert_array_equal(second.predict_proba(NEW), expected)
 
 
+@pytest.mark.slow
 def test_a_pickle_has_the_best_weights(make):
   classifier = make(eval_share=0.3, eval_every_steps=2, num_train_epochs=3)
   classifier.fit(TEXTS, LABELS)
@@ -172,6 +179,7 @@ def test_a_pickle_has_the_best_weights(make):
   assert copy.model_.weights_sha256 == classifier.model_.weights_sha256
 
 
+@pytest.mark.slow
 def test_a_fit_that_fails_leaves_what_was_fitted(make):
   classifier = make(num_train_epochs=1).fit(TEXTS, LABELS)
   expected = classifier.predict_proba(NEW)
@@ -188,6 +196,7 @@ def test_a_fit_that_fails_leaves_what_was_fitted(make):
   assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_name_stays_and_goes_on(make, tmp_path):
   out = tmp_path / "out"
   classifier = make(num_train_epochs=1, output_dir=out).fit(TEXTS, LABELS)
@@ -263,6 +272,7 @@ def test_processes_of_joblib_send_fitted_estimators(make):
     )
 
 
+@pytest.mark.slow
 def test_parameters_are_the_flags(make):
   classifier = BertClassifier(model="models/mini", learning_rate=3e-5)
   given = classifier.get_params()
@@ -320,6 +330,7 @@ def test_wrong_data_are_one_error_and_write_nothing(
     classifier.predict(TEXTS)
 
 
+@pytest.mark.slow
 def test_wrong_parameters_are_one_error(make, tmp_path):
   with pytest.raises(TypeError, match="unexpected keyword .*'lerning_rate'"):
     BertClassifier(lerning_rate=1)
@@ -374,6 +385,7 @@ class OfNumbers(BertClassifier):
     return [" ".join(words[row]) for row in numbers]
 
 
+@pytest.mark.slow
 def test_the_tags_say_that_x_is_texts(make):
   tags = make().__sklearn_tags__()
   assert tags.estimator_type == "classifier"
@@ -403,6 +415,7 @@ def test_the_tags_say_that_x_is_texts(make):
     "check_estimators_unfitted",
   ],
 )
+@pytest.mark.slow
 def test_checks_of_scikit_learn_for_the_class(make, name):
   getattr(estimator_checks, name)("BertClassifier", make())
 
