@@ -109,22 +109,21 @@ def read_scores(output_dir: str, before: Files) -> dict[str, float]:
     before: from `list_files` when the run began: older scores do not count.
   """
   scores = {}
-  for file in sorted(dict(list_files(output_dir).items() - before.items())):
-    prefix, name = file
+  changed = dict(list_files(output_dir).items() - before.items())
+  for prefix, name in sorted(changed):
     path = os.path.join(output_dir, prefix, name)
     # A task with several sets, such as MNLI, has a file for each of them.
     if match := _EVALUATION.fullmatch(name):
-      suffix = match[1].removeprefix("_")
-      lines = [line.split(" = ") for line in files.read_lines(path)]
-      found = {key: float(value) for key, value in lines}
-      prefix += f"{suffix}/" if suffix else ""
-    else:
-      kind = name.removesuffix("_metrics.json")
-      found = {
-        f"{kind}_{key}": float("nan") if value is None else value
-        for key, value in files.read_json(path)["metrics"].items()
-      }
-    scores |= {f"{prefix}{key}": value for key, value in found.items()}
+      place = prefix + (f"{match[1][1:]}/" if match[1] else "")
+      for line in files.read_lines(path):
+        key, value = line.split(" = ")
+        scores[f"{place}{key}"] = float(value)
+
+    # JSON has no NaN: the file says null.
+    elif match := _PREDICTION.fullmatch(name):
+      for key, value in files.read_json(path)["metrics"].items():
+        value = float("nan") if value is None else value
+        scores[f"{prefix}{match[1]}_{key}"] = value
   return scores
 
 

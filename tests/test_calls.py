@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert import run_classifier, run_pretraining
 from bert.training import reporting
 import paths
+import program_flags
 import tiny
 
 
@@ -26,16 +27,10 @@ def rows_of(numbers):
 ROWS = rows_of(range(50))
 
 
-def read_command(command):
-  """Returns the flags of a command line, by name; all values are texts."""
-  return dict(word[2:].split("=", 1) for word in command[2:])
-
-
 @pytest.fixture(name="given")
 def write_classifier(tmp_path):
   """The flags of a short training, by name; it works in `tmp_path`/out."""
-  command = tiny.prepare("run_classifier", tmp_path)
-  return {**read_command(command), "do_predict": "false"}
+  return tiny.classifier_flags(tmp_path)
 
 
 def test_values_of_python_are_those_of_a_command_line(given, tmp_path):
@@ -208,7 +203,7 @@ def test_a_run_leaves_the_process_as_it_was(given):
 def test_programs_in_one_process_do_not_see_each_other(given, tmp_path):
   (tmp_path / "records").mkdir()
   command = tiny.prepare("run_pretraining", tmp_path / "records")
-  pretraining = read_command(command)
+  pretraining = program_flags.read_command(command)
   first = run_pretraining.run(**pretraining)
   run_classifier.run(**{**given, "learning_rate": 0.5})
   out = tmp_path / "other"

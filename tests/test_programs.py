@@ -72,7 +72,7 @@ def test_a_second_run_leaves_the_same_bytes(run, tmp_path):
 def test_a_call_from_python_leaves_the_same_bytes(run, tmp_path):
   """And it returns the scores of the files; see also test_calls.py."""
   program = importlib.import_module(f"bert.{run.program}")
-  flags = dict(word[2:].split("=", 1) for word in run.command[2:])
+  flags = program_flags.read_command(run.command)
   result = program.run(**{**flags, "output_dir": tmp_path})
   found, wanted = paths.contents(tmp_path), paths.contents(run.out)
   assert paths.differences(found, wanted) == []

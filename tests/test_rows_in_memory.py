@@ -10,6 +10,7 @@ import pytest
 from bert.data import data_rows, tables
 from bert.tasks import tagging
 import paths
+import program_flags
 import tiny
 
 
@@ -170,7 +171,7 @@ PROGRAMS = {
 def test_each_program_trains_and_predicts_from_memory(program, tmp_path):
   make, flags = PROGRAMS[program]
   command = tiny.command(program, tmp_path, train_batch_size=8, **flags)
-  given = dict(word[2:].split("=", 1) for word in command[2:])
+  given = program_flags.read_command(command)
   rows = [make(number) for number in range(24)]
   module = importlib.import_module(f"bert.{program}")
 
@@ -191,7 +192,7 @@ def test_too_few_rows_for_a_batch_are_an_error_that_is_easily_mended(tmp_path):
   from bert import run_classifier
 
   command = tiny.command("run_classifier", tmp_path)
-  given = dict(word[2:].split("=", 1) for word in command[2:])
+  given = program_flags.read_command(command)
   given |= {"train_batch_size": 32, "num_train_epochs": 1}
   rows = [example(number) for number in range(10)]
   with pytest.raises(ValueError, match="lower --train_batch_size=32$"):

@@ -13,23 +13,21 @@ from tensorflow.python.framework import func_graph, ops
 
 from bert import run_classifier, run_tagging
 import paths
+import program_flags
 import tiny
-
-
-def read_command(command):
-  return dict(word[2:].split("=", 1) for word in command[2:])
 
 
 @pytest.fixture(name="given")
 def write_classifier(tmp_path):
-  command = tiny.prepare("run_classifier", tmp_path)
-  return {**read_command(command), "do_predict": "false"}
+  return tiny.classifier_flags(tmp_path)
 
 
 @pytest.fixture(name="tagging")
 def write_tagger(tmp_path):
   (tmp_path / "tags").mkdir()
-  return read_command(tiny.prepare("run_tagging", tmp_path / "tags"))
+  return program_flags.read_command(
+    tiny.prepare("run_tagging", tmp_path / "tags")
+  )
 
 
 # Runs a program for each line of standard input, and prints the memory.

@@ -77,6 +77,11 @@ def arguments(values):
   return [f"--{name}={value}" for name, value in values.items()]
 
 
+def read_command(command):
+  """Returns the flags of a `command`, by name; all values are texts."""
+  return dict(word[2:].split("=", 1) for word in command[2:])
+
+
 def run_here(arguments):
   """Is `run_command` in this process, which is faster."""
   app.define_help_flags()  # absl defines them only once: they must stay.

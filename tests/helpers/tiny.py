@@ -397,6 +397,15 @@ def prepare(program, folder, config=()):
   return command(program, folder, config, **flags)
 
 
+def classifier_flags(folder):
+  """Returns the flags of a classifier that trains and evaluates, by name.
+
+  For calls from Python; it works in `folder`/out, as `prepare` says.
+  """
+  command = prepare("run_classifier", folder)
+  return {**program_flags.read_command(command), "do_predict": "false"}
+
+
 def write_tasks(folder):
   """Writes the data of tasks; returns the entry of each, by its name."""
   tasks = {
