@@ -33,6 +33,16 @@ DATA = ROOT.parent / "shared" / "data"
 SEED = 12345  # The programs' default.
 OURS, PEER = "ours", "Hugging Face"
 PRECISIONS = ["float32", "bfloat16"]
+# What holds TensorFlow, OpenVINO, XLA and PyTorch to older instruction sets;
+# ONNX Runtime has no such switch.
+ISAS = {
+  "avx2": {
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+  }
+}
 # A turn is repeated if other processes took more of the machine meanwhile.
 MOST_DISTURBANCE = 0.04
 
@@ -63,6 +73,7 @@ class Contestant(NamedTuple):
   library: str  # Without it, the contestant is skipped.
   # How many times as fast ours must be, by precision; "" without one.
   targets: dict[str, float]
+  cores: list[int] | None = None  # It is pinned to; all of --cores if None.
 
 
 Contestants = dict[
@@ -85,12 +96,64 @@ def make_parser(
   parser.add_argument("--bert_config_file", default=config_file)
   parser.add_argument("--rounds", type=int, default=3)
   parser.add_argument("--kinds", type=split, default=list(kinds))
-  parser.add_argument("--precisions", type=split, default=PRECISIONS)
+  add_limits(parser)
   return parser
 
 
 def split(text: str) -> list[str]:
   return text.split(",")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+  """Declares the flags that `parse` obeys."""
+  parser.add_argument(
+    "--precisions", type=split, help="all that --isa allows, if not given"
+  )
+  parser.add_argument(
+    "--isa", choices=ISAS, help="compute as on a processor with no more"
+  )
+  parser.add_argument(
+    "--cores", type=split_cores, help="use these alone, such as 0 or 0,1"
+  )
+
+
+def split_cores(text: str) -> list[int]:
+  """Returns the numbers of cores that this process may use."""
+  present = sorted(os.sched_getaffinity(0))
+  cores = [int(part) for part in text.split(",") if part.isdecimal()]
+  if len(cores) != len(text.split(",")) or not set(cores) <= set(present):
+    raise argparse.ArgumentTypeError(
+      f"found {text!r}; expected numbers among {present}, such as {present[0]}"
+    )
+  return cores
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+  """Reads the command line; returns it without --isa and --cores.
+
+  What those ask for holds from now on for the processes that this one starts:
+  they inherit its environment and its cores before they import a library.
+  """
+  from bert.data import processor
+
+  arguments = parser.parse_args()
+  allowed, reason = PRECISIONS, ""
+  if isa := arguments.isa:
+    # TensorFlow asks the real processor whether it multiplies bfloat16.
+    allowed, reason = ["float32"], f"; oneDNN aborts in others with --isa={isa}"
+    if isa not in processor.instruction_sets():
+      parser.error(
+        f"--isa={isa}: this processor lacks it: {processor.describe()}"
+      )
+    os.environ.update(ISAS[isa])
+  arguments.precisions = arguments.precisions or allowed
+  if set(arguments.precisions) - set(allowed):
+    found = ",".join(arguments.precisions)
+    parser.error(f"--precisions={found}: expected {allowed}{reason}")
+  if arguments.cores:
+    os.sched_setaffinity(0, arguments.cores)
+  del arguments.isa, arguments.cores
+  return arguments
 
 
 def lacks_data(options: dict[str, Any], *names: str) -> bool:
@@ -129,7 +192,7 @@ def make_peer_model(class_name: str, bert_config_file: str, **fields: Any):
   import torch
   import transformers
 
-  torch.set_num_threads(os.cpu_count())
+  torch.set_num_threads(len(os.sched_getaffinity(0)))
   config = json.loads(pathlib.Path(bert_config_file).read_text())
   config = transformers.BertConfig(**config, **fields)
   config._attn_implementation = "sdpa"  # Its fastest.
@@ -147,10 +210,18 @@ def make_peer_tokenizer(vocab_file: str):
   return transformers.BertTokenizerFast(vocab=vocab, do_lower_case=True)
 
 
-def start_process() -> futures.Executor:
-  """Starts a process that inherits nothing and runs what it is given."""
+def start_process(cores: Iterable[int] | None = None) -> futures.Executor:
+  """Starts a process that inherits no memory and runs what it is given.
+
+  Args:
+    cores: where it runs; without them, on those of this process.
+  """
   context = multiprocessing.get_context("spawn")
-  return futures.ProcessPoolExecutor(1, context)
+  cores = cores or os.sched_getaffinity(0)
+  # Before it is given work that imports a library, which counts the cores.
+  return futures.ProcessPoolExecutor(
+    1, context, os.sched_setaffinity, (0, cores)
+  )
 
 
 def is_installed(library: str) -> bool:
@@ -191,7 +262,10 @@ def time_group(
   with contextlib.ExitStack() as stack:
     turns = {}
     for name in timings:
-      process = stack.enter_context(start_process())
+      cores = contestants[name].cores
+      if cores:
+        print(f"{name}: pinned to {cores}")
+      process = stack.enter_context(start_process(cores))
       make = functools.partial(contestants[name].make, *arguments)
       turns[name] = functools.partial(process.submit, time_turn, name, make)
       turns[name]().result()  # Compiles, and makes what is cached by shape.
@@ -220,7 +294,12 @@ def describe_machine() -> str:
   """Returns the processor, its instruction sets and the number of its cores."""
   from bert.data import processor
 
-  return f"{processor.describe()}, {os.cpu_count()} cores"
+  title = f"{processor.describe()}, {os.cpu_count()} cores"
+  if isa := os.environ.get(processor.LIMIT):
+    title += f", held to {isa}"
+  if len(cores := os.sched_getaffinity(0)) < (os.cpu_count() or 0):
+    title += f", pinned to {sorted(cores)}"
+  return title
 
 
 _turns: dict[str, Turn] = {}  # Filled in the process of the contestant.

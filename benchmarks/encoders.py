@@ -64,10 +64,8 @@ def main() -> None:
   parser.add_argument("--size", choices=("tiny", "base"), default="base")
   parser.add_argument("--rounds", type=int, default=3)
   parser.add_argument("--kinds", type=contest.split, default=list(KINDS))
-  parser.add_argument(
-    "--precisions", type=contest.split, default=contest.PRECISIONS
-  )
-  arguments = parser.parse_args()
+  contest.add_limits(parser)
+  arguments = contest.parse(parser)
 
   configs = contest.ROOT / "configs"
   for kind in arguments.kinds:

@@ -59,7 +59,7 @@ def main() -> int:
   parser.add_argument("--sentences", type=int, default=1000, help="per turn")
   parser.add_argument("--padded_sentences", type=int, default=128)
   parser.add_argument("--encoder", default=str(ENCODER))
-  options = vars(parser.parse_args())
+  options = vars(contest.parse(parser))
   if contest.lacks_data(options, "data_file", "vocab_file"):
     return 0
   rounds, kinds = options.pop("rounds"), options.pop("kinds")
@@ -251,7 +251,7 @@ def make_peer_encoding(workload: Workload) -> contest.Turn:
   import sentence_transformers
   import torch
 
-  torch.set_num_threads(os.cpu_count())
+  torch.set_num_threads(len(os.sched_getaffinity(0)))
   peer = sentence_transformers.SentenceTransformer(
     workload.encoder, device="cpu"
   )

@@ -1,6 +1,9 @@
 """Times fine-tuning and prediction on SST-2 against peers. Linux only.
 
-python benchmarks/finetuning.py
+  python benchmarks/finetuning.py
+  python benchmarks/finetuning.py --isa=avx2     # as on Zen 3
+  python benchmarks/finetuning.py --our_cores=0 --precisions=float32
+    # ours on one core, Hugging Face on all
 
 The floor of an update is what no code can save: its products of dense layers,
 one after the other, and clipping and AdamW alone.
@@ -65,19 +68,30 @@ def main() -> int:
   parser.add_argument("--batches", type=int, default=16, help="per turn")
   parser.add_argument("--padded_batches", type=int, default=1)
   parser.add_argument("--sentences", type=int, default=1024, help="to predict")
-  options = vars(parser.parse_args())
+  parser.add_argument(
+    "--our_cores",
+    type=contest.split_cores,
+    help="pin all but the peer to these, such as 0",
+  )
+  options = vars(contest.parse(parser))
   if contest.lacks_data(options, "data_dir", "vocab_file"):
     return 0
   rounds, kinds = options.pop("rounds"), options.pop("kinds")
-  precisions = options.pop("precisions")
+  precisions, our_cores = options.pop("precisions"), options.pop("our_cores")
   missed = 0
   with tempfile.TemporaryDirectory() as folder:
     workload = Workload(**options, folder=folder)
     with contest.start_process() as process:
       print(process.submit(make_sample, workload).result(), flush=True)
     for kind in kinds:
+      contestants = {
+        name: contestant._replace(
+          cores=None if name.startswith(contest.PEER) else our_cores
+        )
+        for name, contestant in CONTESTANTS[kind].items()
+      }
       for precision in precisions:
-        group = kind, precision, CONTESTANTS[kind]
+        group = kind, precision, contestants
         timings = contest.time_group(*group, workload, rounds)
         missed += contest.print_table(*group, timings)
         missed += takes_more_memory(kind, precision, timings)

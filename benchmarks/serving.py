@@ -103,7 +103,6 @@ class Workload:
 
 def main() -> int:
   parser = contest.make_parser(__doc__, CONTESTANTS)
-  parser.set_defaults(precisions=[""])
   data_dir = str(contest.DATA / "glue" / "SST-2")
   parser.add_argument("--data_dir", default=data_dir)
   parser.add_argument("--max_seq_length", type=int, default=128)
@@ -114,7 +113,7 @@ def main() -> int:
   parser.add_argument(
     "--single_sentences", type=int, default=100, help="one by one"
   )
-  options = vars(parser.parse_args())
+  options = vars(contest.parse(parser))
   if contest.lacks_data(options, "data_dir", "vocab_file"):
     return 0
   rounds, kinds = options.pop("rounds"), options.pop("kinds")
@@ -395,7 +394,7 @@ def make_pipeline(workload: Workload):
   import torch
   import transformers
 
-  torch.set_num_threads(os.cpu_count())
+  torch.set_num_threads(len(os.sched_getaffinity(0)))
   return transformers.pipeline(
     "text-classification",
     model=workload.peer,

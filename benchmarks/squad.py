@@ -84,7 +84,7 @@ def main() -> int:
   parser.add_argument("--num_processes", type=int, default=2)
   parser.add_argument("--batch_size", type=int, default=8, help="to predict")
   parser.add_argument("--windows", type=int, default=96, help="to predict")
-  options = vars(parser.parse_args())
+  options = vars(contest.parse(parser))
   if contest.lacks_data(options, "data_file", "vocab_file"):
     return 0
   rounds, kinds = options.pop("rounds"), options.pop("kinds")

@@ -78,7 +78,8 @@ def main() -> int:
   parser.add_argument("--rounds", type=int, default=2)
   parser.add_argument("--steps", type=int, default=3, help="timed, per round")
   parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS)
-  arguments = parser.parse_args()
+  contest.add_limits(parser)
+  arguments = contest.parse(parser)
   workload = Workload(
     arguments.bert_config_file,
     arguments.train_batch_size,
@@ -88,9 +89,11 @@ def main() -> int:
   names = [
     name
     for name in arguments.contestants or CONTESTANTS
-    if contest.is_installed(CONTESTANTS[name].library)
+    if CONTESTANTS[name].precision in arguments.precisions
+    and contest.is_installed(CONTESTANTS[name].library)
   ]
   rounds = {name: [] for name in names}
+  print(f"on {contest.describe_machine()}")
   gigaflops = step_flops(workload) / workload.batch_size / 1e9
   print(f"{gigaflops:.1f} GFLOP per example")
   with contest.start_process() as gauge:
@@ -200,7 +203,7 @@ def make_hugging_face(workload: Workload, precision: str) -> Step:
   import torch
   import transformers
 
-  torch.set_num_threads(os.cpu_count())
+  torch.set_num_threads(len(os.sched_getaffinity(0)))
   model = transformers.BertForPreTraining(
     transformers.BertConfig(**workload.config)
   )

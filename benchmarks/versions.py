@@ -31,10 +31,8 @@ def main() -> None:
   parser.add_argument("--baseline", help="root of the other checkout")
   parser.add_argument("--rounds", type=int, default=3)
   parser.add_argument("--kinds", type=contest.split, default=list(SHAPES))
-  parser.add_argument(
-    "--precisions", type=contest.split, default=contest.PRECISIONS
-  )
-  arguments = parser.parse_args()
+  contest.add_limits(parser)
+  arguments = contest.parse(parser)
   if not arguments.baseline:
     print("skipped: no other checkout; pass --baseline")
     return

@@ -5,12 +5,14 @@ import ast
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 
 import pytest
 
 import bert
+from bert.data import processor
 import paths
 
 
@@ -101,6 +103,61 @@ def test_a_round_of_a_benchmark(name, amounts):
   assert result.returncode in (0, 1), result.stderr
   assert "Traceback" not in result.stderr
   assert "| ours, bucketed | " in result.stdout
+
+
+@pytest.mark.parametrize(
+  ("argument", "message"),
+  [
+    ("--isa=avx3", "argument --isa: invalid choice: 'avx3'"),
+    ("--isa=avx2", "--isa=avx2: this processor lacks it: an old one"),
+    ("--cores=0,4096", "argument --cores: found '0,4096'; expected numbers"),
+    ("--cores=first", "argument --cores: found 'first'; expected numbers"),
+    (
+      "--precisions=int4",
+      "--precisions=int4: expected ['float32', 'bfloat16']",
+    ),
+  ],
+)
+def test_a_limit_that_the_machine_does_not_have(
+  load, monkeypatch, capsys, argument, message
+):
+  monkeypatch.setattr(processor, "instruction_sets", lambda: [])
+  monkeypatch.setattr(processor, "describe", lambda: "an old one")
+  monkeypatch.setattr(sys, "argv", ["benchmark", argument])
+  contest = load("contest")
+  with pytest.raises(SystemExit) as end:
+    contest.parse(contest.make_parser("Times.", ["train"]))
+  assert end.value.code == 2
+  assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_instruction_set_and_cores_hold_for_the_processes(
+  load, monkeypatch, capsys
+):
+  """They have both before they import a library, and compute in float32."""
+  monkeypatch.setattr(processor, "instruction_sets", lambda: ["avx2"])
+  contest = load("contest")
+  for name in contest.ISAS["avx2"]:
+    monkeypatch.setenv(name, "")  # What it was before is put back.
+  all_cores = os.sched_getaffinity(0)
+  core = min(all_cores)
+  command = ["benchmark", "--isa=avx2", f"--cores={core}"]
+  monkeypatch.setattr(sys, "argv", command)
+  try:
+    arguments = contest.parse(contest.make_parser("Times.", ["train"]))
+    machine = contest.describe_machine()
+    with contest.start_process() as process:
+      pinned = process.submit(os.sched_getaffinity, 0).result()
+      held = process.submit(os.getenv, "ATEN_CPU_CAPABILITY").result()
+  finally:
+    os.sched_setaffinity(0, all_cores)
+  assert (arguments.precisions, pinned, held) == (["float32"], {core}, "avx2")
+  assert "held to AVX2" in machine
+
+  monkeypatch.setattr(sys, "argv", [*command[:2], "--precisions=bfloat16"])
+  with pytest.raises(SystemExit):
+    contest.parse(contest.make_parser("Times.", ["train"]))
+  assert "aborts in others with --isa=avx2" in capsys.readouterr().err
 
 
 def test_a_table_of_curves(load):
