@@ -225,11 +225,11 @@ def write_weights(workload: Workload) -> None:
 # would pass no comparison.
 _WRITE_INT8 = """
 import os, sys
-from bert.export import exporting, signatures, trained_models
+from bert.export import exporting, model_functions, trained_models
 trained_dir, vocab_file, folder = sys.argv[1:]
 os.mkdir(folder)
 trained = trained_models.load_output_dir(trained_dir, vocab_file)
-graph = signatures.ModelFunctions(trained, vocab_file)
+graph = model_functions.ModelFunctions(trained, vocab_file)
 exporting._write(folder, graph, "onnx", quantizes=True)
 """
 

@@ -208,6 +208,14 @@ class Dense(keras.layers.Dense):
 
   activation: Any  # Keras states no type for functions of tensors.
 
+  def __init__(self, *args, dtype=None, **kwargs):
+    # A process that only predicts keeps its matrices as bfloat16, in which it
+    # multiplies them: half of the memory, and nothing to cast. A checkpoint's
+    # numbers are rounded when they are assigned instead of at every use.
+    compute_dtype = keras.dtype_policies.get(dtype).compute_dtype
+    is_rounded = compute_dtype == "bfloat16" and _packs_weights()
+    super().__init__(*args, dtype="bfloat16" if is_rounded else dtype, **kwargs)
+
   def multiply(self, rows):
     """Returns the product, and the bias for the caller to add."""
     # An island adds the bias itself, in one pass with other operations.

@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from bert.data import atomic, files, hub
-from bert.export import comparison, signatures, trained_models
+from bert.export import comparison, model_functions, trained_models
 from bert.serving import export_card, exported_model, formats
 from bert.vocabularies import vocabulary_table
 
@@ -34,7 +34,7 @@ def write(
   Returns how close the export is, in words; a ValueError if it is not close
   enough.
   """
-  functions = signatures.ModelFunctions(trained, vocab_file)
+  functions = model_functions.ModelFunctions(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
     card = _write(temporary, functions, format, quantizes=bool(gate))
 
@@ -125,7 +125,7 @@ def in_memory(
       --output_dir of a training.
   """
   trained = trained or trained_models.load_output_dir(folder, vocab_file)
-  functions = signatures.ModelFunctions(trained, vocab_file)
+  functions = model_functions.ModelFunctions(trained, vocab_file)
   card = _describe(functions, "saved_model")
   return exported_model.ExportedModel(
     folder, engine=functions, card=card, vocab_file=vocab_file

@@ -6,14 +6,16 @@ import warnings
 import tensorflow as tf
 
 from bert.data import files, remote
-from bert.export import signatures
+from bert.export import model_functions
 from bert.serving import export_card, exported_model
 
 _FILE = "model.tflite"
 
 
 def save(
-  folder: str, functions: signatures.ModelFunctions, quantizes: bool = False
+  folder: str,
+  functions: model_functions.ModelFunctions,
+  quantizes: bool = False,
 ) -> None:
   """Writes the graph as model.tflite.
 
@@ -30,7 +32,7 @@ def save(
   serve = tf.function(functions.compute, specs)
   converter = tf.lite.TFLiteConverter.from_concrete_functions(
     [serve.get_concrete_function()],
-    signatures.Variables(functions.trained.model),
+    model_functions.Variables(functions.trained.model),
   )
 
   try:

@@ -19,7 +19,7 @@ import numpy as np
 
 from bert import heads, modeling
 from bert.data import imports, remote
-from bert.export import signatures
+from bert.export import model_functions
 from bert.serving import export_card, exported_model
 from bert.weights import checkpoints
 
@@ -197,7 +197,9 @@ def quantize(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   return np.rint(kernel / scales).astype(np.int8), scales.astype(np.float32)
 
 
-def build(source: signatures.ModelFunctions, quantizes: bool = False) -> Graph:
+def build(
+  source: model_functions.ModelFunctions, quantizes: bool = False
+) -> Graph:
   """Builds the graph of a trained model; a ValueError if it has none.
 
   Its outputs are those of `source.compute`, and `attention_0` and so on,
@@ -220,7 +222,7 @@ def build(source: signatures.ModelFunctions, quantizes: bool = False) -> Graph:
 
 
 def save(
-  folder: str, source: signatures.ModelFunctions, quantizes: bool = False
+  folder: str, source: model_functions.ModelFunctions, quantizes: bool = False
 ):
   """Writes the graph of a trained model to a folder.
 
@@ -340,8 +342,8 @@ def _activate(graph, x, config):
   return graph.add(operation, x, **attributes)
 
 
-# The heads; heads.py and signatures.py in other words. Each takes the hidden
-# states of the encoder, the embeddings first.
+# The heads; heads.py and model_functions.py in other words. Each takes the
+# hidden states of the encoder, the embeddings first.
 
 
 def _add_vectors(graph, source, states):

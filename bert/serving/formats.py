@@ -66,7 +66,7 @@ class Format(NamedTuple):
 FORMATS = {
   "saved_model": Format(
     help="for TensorFlow Serving and predict.py",
-    writer="bert.export.signatures",
+    writer="bert.export.saved_model",
     engines={"tensorflow": _open_tensorflow},
   ),
   "litert": Format(

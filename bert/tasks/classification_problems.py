@@ -10,7 +10,7 @@ but these places know problems or their scores by name, so look at each:
   classification_data.choose_labels    the order of labels
   distillation.LOSSES                  without a row, --teacher is refused
   bert/report/score_kinds.py           the scores that are better if lower
-  bert/export/signatures.py            `decide` once more, in TensorFlow
+  bert/export/saved_model.py           `decide` once more, in TensorFlow
   bert/convert/huggingface.py          PROBLEM_TYPES, for other libraries
   bert/serving/page.js                 without a picture, answers are JSON
 
@@ -164,7 +164,7 @@ class Problem(abc.ABC):
     """Returns the predictions, in the form of targets.
 
     `serving_default` of a SavedModel decides in TensorFlow, without this code:
-    `_make_string_server` in bert/export/signatures.py has to give the same.
+    `_make_string_server` in bert/export/saved_model.py has to give the same.
     """
 
   @abc.abstractmethod

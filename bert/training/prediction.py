@@ -40,9 +40,10 @@ _CURES = (
 
 def matrices_to_cast(model: keras.Layer) -> list[keras.Variable]:
   """Lists the variables that each call of a layer casts as a whole."""
-  if model.compute_dtype == model.variable_dtype:
-    return []
-  return [v for v in model.variables if v.name in _MATRICES]
+  dtype = model.compute_dtype
+  return [
+    v for v in model.variables if v.name in _MATRICES and v.dtype != dtype
+  ]
 
 
 def substituted(

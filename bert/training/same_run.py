@@ -508,7 +508,9 @@ def hash_weights(model: keras.layers.Layer) -> str:
   variables = _deciding(model)
   digest = hashlib.sha256()
   for name in sorted(variables):
-    digest.update(np.ascontiguousarray(variables[name].read_value()).tobytes())
+    # As bytes in place: `tobytes` would copy the largest table.
+    value = np.ascontiguousarray(variables[name].read_value())
+    digest.update(value.reshape(-1).view(np.uint8))
   return digest.hexdigest()
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import modeling
-from bert.data import atomic, files, progress
+from bert.data import atomic, files, progress, remote
 from bert.encoders import encoder_table
 from bert.weights import fitting, tensor_bundles
 
@@ -358,29 +358,39 @@ def assign(
   differences = fitting.compare(source, weights.shapes, shapes, optional)
 
   # Everything is read, and its checksum proved, before anything is assigned.
-  # A reader that holds all variables in memory may then forget them.
+  # Then it is read again: so one value at a time is in memory beside the
+  # variables, and not all of them. What comes over a network is kept instead.
+  read = weights.read
+  if remote.is_remote(source):
+    read = functools.cache(read)
   shared = sorted(set(variables) & set(weights.shapes))
-  values = {name: weights.read(name) for name in shared}
+  for name in shared:
+    _check_numbers(source, name, read(name), variables[name].dtype)
+  for name in shared:
+    variables[name].assign(tf.cast(read(name), variables[name].dtype))
+
+  # A reader that holds all variables in memory may now forget them.
   weights.release()
-
-  # numpy calls bfloat16 a type of kind V. A weight takes no integers: the
-  # numbers of a quantized model mean nothing without their scale.
-  for name, value in values.items():
-    kinds = "fV" if variables[name].dtype.is_floating else "biufV"
-    if (dtype := np.asarray(value).dtype).kind not in kinds:
-      raise ValueError(
-        f"{source}: {name} holds {dtype}; expected floating-point numbers"
-      )
-    if kinds == "fV" and np.isnan(np.asarray(value, np.float32)).any():
-      raise DamagedCheckpointError(
-        f"{source}: {name} holds NaN: its training diverged, or the file is "
-        "damaged: take an earlier checkpoint"
-      )
-
-  for name, value in values.items():
-    variables[name].assign(tf.cast(value, variables[name].dtype))
   unread = [n for n in weights.unread if not fitting.is_foreign_state(n)]
   return fitting.Differences(differences.missing, differences.unused + unread)
+
+
+def _check_numbers(
+  source: str, name: str, value: np.ndarray, expected: tf.DType
+) -> None:
+  """Raises a ValueError unless a stored value can become a variable's."""
+  # numpy calls bfloat16 a type of kind V. A weight takes no integers: the
+  # numbers of a quantized model mean nothing without their scale.
+  kinds = "fV" if expected.is_floating else "biufV"
+  if (dtype := np.asarray(value).dtype).kind not in kinds:
+    raise ValueError(
+      f"{source}: {name} holds {dtype}; expected floating-point numbers"
+    )
+  if kinds == "fV" and np.isnan(np.asarray(value, np.float32)).any():
+    raise DamagedCheckpointError(
+      f"{source}: {name} holds NaN: its training diverged, or the file is "
+      "damaged: take an earlier checkpoint"
+    )
 
 
 def check_masked_lm(weights: Weights, names: Iterable[str]) -> None:

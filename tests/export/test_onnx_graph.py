@@ -1,4 +1,4 @@
-"""Tests of onnx_graph.py: ONNX Runtime computes what signatures.py does."""
+"""Tests of onnx_graph.py: ONNX Runtime computes what TensorFlow does."""
 
 import dataclasses
 import platform
@@ -14,7 +14,7 @@ import pytest
 from bert import heads, modeling
 from bert.contrib import feature_tagger
 from bert.encoders import encoder_table
-from bert.export import exporting, onnx_graph, signatures, trained_models
+from bert.export import exporting, model_functions, onnx_graph, trained_models
 
 onnxruntime = pytest.importorskip(
   "onnxruntime", reason="needs requirements/onnx.txt"
@@ -59,7 +59,7 @@ def make_graph(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["a", "b", "c", "d", "[MASK]", *"e" * 33]) + "\n")
     trained = dataclasses.replace(trained, answer_settings=prediction)
-    return signatures.ModelFunctions(trained, str(path))
+    return model_functions.ModelFunctions(trained, str(path))
 
   return make
 

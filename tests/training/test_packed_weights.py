@@ -86,6 +86,12 @@ found += [predictors[0](data)["states"] for _ in range(2)]
 for states, right in zip(found, [*expected, *expected[1:] * 2], strict=True):
   assert np.abs(states - right).max() < 0.2, np.abs(states - right).max()
 assert np.abs(found[0] - found[1]).max() > 1
+
+# Matrices are kept in the type that they are multiplied in; tables are not.
+kinds = {v.dtype for v in models[0].variables if v.name == "kernel"}
+tables = {v.dtype for v in models[0].variables if "embeddings" in v.path}
+assert (kinds, tables) == ({"bfloat16"}, {"float32"}), (kinds, tables)
+assert not prediction.matrices_to_cast(models[0])
 assert (found[1] == found[2]).all() and (found[2] == found[3]).all()
 print("equal")
 """

@@ -1,6 +1,7 @@
 """Google's checkpoints, read and written; damage and misfits are named."""
 
 import dataclasses
+import weakref
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_names_of_keras_states_are_no_states_of_google_s(tmp_path):
     checkpoints.load(prefix, {"bert/x": tf.Variable(0.0)})
 
 
-def test_a_resume_verifies_all_and_reads_each_once(tmp_path, monkeypatch):
+def test_a_resume_verifies_all_before_it_assigns(tmp_path, monkeypatch):
   write(tmp_path, a=1.0, b=2.0)
   names, read = [], tensor_bundles.TensorBundle.get_tensor
 
@@ -114,7 +115,25 @@ def test_a_resume_verifies_all_and_reads_each_once(tmp_path, monkeypatch):
   monkeypatch.setattr(tensor_bundles.TensorBundle, "get_tensor", get_tensor)
   variables = make_variables(a=0.0, b=0.0)
   checkpoints.restore(str(tmp_path), variables, reads_all=True)
-  assert names == ["a", "b"]
+  assert names == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(("source", "reads"), [("x", 2), ("gs://x/y", 1)])
+def test_a_local_file_is_read_twice_and_never_whole_in_memory(source, reads):
+  values, most = [], []
+
+  def read(name):
+    value = np.full([1000], float(name), np.float32)
+    values.append(weakref.ref(value))
+    most.append(sum(1 for ref in values if ref() is not None))
+    return value
+
+  shapes = {str(number): (1000,) for number in range(10)}
+  variables = {name: tf.Variable(tf.zeros([1000])) for name in shapes}
+  checkpoints.assign(checkpoints.Weights(source, shapes, read), variables)
+  assert [int(v.numpy()[-1]) for v in variables.values()] == [*range(10)]
+  assert len(values) == reads * 10
+  assert max(most) <= 2 or reads == 1
 
 
 def test_passes_over_the_slots_of_other_optimizers(tmp_path):

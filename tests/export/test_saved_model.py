@@ -1,6 +1,7 @@
 """Signatures of SavedModels: strings answered as Python answers them."""
 
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import tensorflow as tf
 
 from bert import heads, modeling, tokenization
 from bert.data import packing
-from bert.export import signatures, trained_models
+from bert.export import model_functions, saved_model, trained_models
+import paths
+import program_flags
 import tiny
 
 SEQUENCE = 16
@@ -32,8 +35,8 @@ def save(vocab_file, tmp_path):
     trained = trained_models.TrainedModel(
       kind, CONFIG, model, True, answer_settings=prediction, **fields
     )
-    signatures.save(
-      str(tmp_path), signatures.ModelFunctions(trained, vocab_file)
+    saved_model.save(
+      str(tmp_path), model_functions.ModelFunctions(trained, vocab_file)
     )
     loaded = tf.saved_model.load(str(tmp_path))
 
@@ -149,3 +152,14 @@ def test_guesses(save, pack):
   shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
   expected = np.take_along_axis(shares, best, -1)
   np.testing.assert_allclose(outputs["probabilities"][0], expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_only_a_saved_model_needs_tensorflow_text():
+  # Its import takes 120 MB, which `bert.load` of a folder need not pay.
+  code = "import sys; from bert.export import exporting, onnx_graph; "
+  code += "sys.exit('tensorflow_text' in sys.modules)"
+  result = program_flags.run_command(
+    [sys.executable, "-c", code], PYTHONPATH=str(paths.ROOT)
+  )
+  assert result.returncode == 0, result.stderr
