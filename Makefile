@@ -6,8 +6,8 @@ RUN := $(VENV)/bin/python
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(wildcard requirements/*.txt)
 # The others are no script, need to know what to compare, or measure the tests.
-BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest mini_corpus multitask mutations \
-  real_results timed_program transfer), \
+BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update mini_corpus multitask \
+  mutations real_results timed_program transfer), \
   $(wildcard benchmarks/*.py))
 
 # sentence-transformers/all-MiniLM-L6-v2, as a package of the index holds it.

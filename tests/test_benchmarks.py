@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 
@@ -158,6 +159,39 @@ def test_an_instruction_set_and_cores_hold_for_the_processes(
   with pytest.raises(SystemExit):
     contest.parse(contest.make_parser("Times.", ["train"]))
   assert "aborts in others with --isa=avx2" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_phases_until_the_first_update():
+  pytest.importorskip("transformers", reason="needs requirements/bench.txt")
+  if not (paths.SHARED / "data" / "glue").exists():
+    pytest.skip(f"{paths.SHARED / 'data' / 'glue'} is absent")
+  command = ["benchmarks/start.py", "--models=tiny", "--rounds=1"]
+  command.append("--precisions=float32")
+  result = subprocess.run(
+    [sys.executable, *command], cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert result.returncode == 0, result.stderr
+  *_, tracing, update, total, verdict, _ = result.stdout.splitlines()
+  assert re.fullmatch(r"\| tracing( \| \d+\.\d\d){2}( \| -){2} \|", tracing)
+  for line in update, total:
+    assert re.fullmatch(r"\| .+( \| \d+\.\d\d){4} \|", line)
+  assert verdict.startswith("ours takes ")
+
+
+def test_a_table_of_phases(load, capsys):
+  """Medians of three rounds; the peer lacks one of the phases."""
+  ours = [{"imports": (x, 2 * x), "model": (1, 2)} for x in (3.0, 2.0, 4.0)]
+  theirs = [{"imports": (x, 9.0)} for x in (4.0, 5.0, 2.0)]
+  load("start").print_table("tiny", {"ours": ours, "theirs": theirs})
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[1] == "| tiny | ours | processor | theirs | processor |"
+  assert "| imports | 3.00 | 6.00 | 4.00 | 9.00 |" in lines
+  assert "| model | 1.00 | 2.00 | - | - |" in lines
+  assert lines[-3:-1] == [
+    "| until the first update | 4.00 | 8.00 | 4.00 | 9.00 |",
+    "ours takes 1.00 of the time",
+  ]
 
 
 def test_a_table_of_curves(load):
