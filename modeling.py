@@ -402,9 +402,7 @@ class SelfAttention(Layer):
     key = self.split_heads(self.key(hidden))
     value = self.split_heads(self.value(hidden))
 
-    # Equation 1 of Vaswani et al. The scores are float32 also in bfloat16.
-    scores = tf.matmul(query, key, transpose_b=True)  # [B, N, S, S]
-    scores = tf.cast(scores, tf.float32) / math.sqrt(self.config.head_size)
+    scores = self.score(query, key)  # [B, N, S, S]
 
     # No token attends to padding: its scores become so low that the softmax
     # rounds them to 0. Another encoder may give a mask for each token.
@@ -423,10 +421,24 @@ class SelfAttention(Layer):
     x = tf.reshape(x, [batch, length, heads, size])
     return tf.transpose(x, [0, 2, 1, 3])
 
+  def score(self, query, key):
+    """Returns how well each query fits each key: equation 1 of Vaswani et al.
+
+    Like `weigh_values`, it is a method so that bert/encoders/compiled.py can
+    replace it.
+
+    Args:
+      query: [B, N, S, D].
+      key: [B, N, S, D].
+
+    Returns:
+      Float32 [B, N, S, S], also in bfloat16.
+    """
+    scores = tf.matmul(query, key, transpose_b=True)
+    return tf.cast(scores, tf.float32) / math.sqrt(self.config.head_size)
+
   def weigh_values(self, probs, value, seed):
     """Sums the values, weighted by the probabilities after dropout.
-
-    It is a method so that bert/encoders/compiled.py can replace it.
 
     Args:
       probs: the attention, [B, N, S, S], in the compute dtype.

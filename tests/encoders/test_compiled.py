@@ -95,6 +95,32 @@ def test_gradients_of_gradients_in_training(wrap):
     assert_close(ours, expected, 0.02, variable.path)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("heads", [2, 3])  # The sizes are 64 and 43.
+def test_scores_and_their_gradients_have_the_same_bits(heads, dtype):
+  size = 129 // heads
+  config = dataclasses.replace(
+    CONFIG, hidden_size=heads * size, num_attention_heads=heads
+  )
+  found = []
+  for model_class in (modeling.SelfAttention, compiled.SelfAttention):
+    layer = model_class(config, name="self", dtype=dtype)
+    seeds = [[1, 2], [3, 4]]
+    sources = [
+      tf.cast(
+        tf.random.stateless_normal([2, heads, 5, size], s), layer.compute_dtype
+      )
+      for s in seeds
+    ]
+    with tf.GradientTape() as tape:
+      tape.watch(sources)
+      scores = layer.score(*sources)
+      loss = tf.reduce_sum(tf.sin(scores))
+    found.append([scores, *tape.gradient(loss, sources)])
+  for plain, fast in zip(*found, strict=True):
+    np.testing.assert_array_equal(plain, fast)
+
+
 def test_updates_are_equal():
   """Twelve of them, with dropout: the masks are equal, too."""
   trained = []
