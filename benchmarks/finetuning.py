@@ -5,16 +5,22 @@
   python benchmarks/finetuning.py --our_cores=0 --precisions=float32
     # ours on one core, Hugging Face on all
 
-The floor of an update is what no code can save: its products of dense layers,
-one after the other, and clipping and AdamW alone.
+The floor of an update is what no code can save: the products of its dense
+layers and of attention, and clipping and AdamW, alone. The floor of a
+prediction is its products. What an update takes above its floor is its
+overhead, which is largest for small models:
+
+  python benchmarks/finetuning.py --kinds=train --batches=64 \
+    --padded_batches=16 --bert_config_file=configs/bert_mini.json
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import dataclasses
 import functools
 import os
 import re
+import statistics
 import sys
 import tempfile
 from typing import NamedTuple
@@ -95,6 +101,8 @@ def main() -> int:
         timings = contest.time_group(*group, workload, rounds)
         missed += contest.print_table(*group, timings)
         missed += takes_more_memory(kind, precision, timings)
+        if kind == "train":
+          print_overheads(workload, timings)
         print(flush=True)
   return 1 if missed else 0
 
@@ -245,19 +253,72 @@ def make_our_training(
   )
 
 
-def make_floor(workload: Workload, precision: str) -> contest.Turn:
-  """The dense layers' products of the batches, forward and back; AdamW."""
-  import tensorflow as tf
-
+def make_floor(
+  workload: Workload, precision: str, is_padded: bool
+) -> contest.Turn:
+  """The products of the updates' batches, forward and back, and AdamW."""
   from bert import optimization
 
   model, _, config = make_our_model(workload, precision)
   optimizer = optimization.create_optimizer(
     model.trainable_variables, LEARNING_RATE, 100000, 10000
   )
+  size = workload.batch_size
+  lengths = load_sample(workload).train_mask.sum(1).reshape(-1, size).max(1)
+  if is_padded:
+    lengths = [workload.max_seq_length] * workload.padded_batches
+  return make_updates_floor(optimizer, config, precision, size, lengths)
+
+
+def make_updates_floor(
+  optimizer,
+  config,
+  precision: str,
+  size: int,
+  lengths: Iterable[int],
+  head: Iterable[tuple[int, int, int]] = (),
+) -> contest.Turn:
+  """The products of training steps, and clipping and AdamW.
+
+  Args:
+    optimizer: of all variables.
+    config: of the encoder, a BertConfig.
+    precision: of the products.
+    size: of a batch.
+    lengths: of the rows of each batch.
+    head: rows, inputs and outputs of the dense layers above the encoder.
+  """
+  import tensorflow as tf
+
   gradients = [tf.fill(v.shape, 1e-3) for v in optimizer.variables]
-  sample, size = load_sample(workload), workload.batch_size
-  longest = sample.train_mask.sum(1).reshape(-1, size).max(1)
+  batches = [(size * int(length), int(length)) for length in lengths]
+  multiply = make_products(config, precision, max(batches)[0], True, head)
+
+  @tf.function
+  def update(count, length):
+    step = tf.constant(0, tf.int64)
+    norm, _ = optimizer.clip_and_apply(gradients, step)
+    return norm + multiply(count, length)
+
+  def run():
+    return float(sum(update(*map(tf.constant, batch)) for batch in batches))
+
+  return contest.Turn(run, len(batches) * size)
+
+
+def make_products(
+  config,
+  precision: str,
+  most: int,
+  is_training: bool,
+  head: Iterable[tuple[int, int, int]] = (),
+):
+  """Returns a function that multiplies as the layers of an encoder do.
+
+  It takes how many tokens a batch has, at most `most`, and the length of its
+  rows. The other arguments are those of `make_updates_floor`.
+  """
+  import tensorflow as tf
 
   def make_values(*shape):
     return tf.cast(tf.random.normal(shape), precision)
@@ -265,35 +326,47 @@ def make_floor(workload: Workload, precision: str) -> contest.Turn:
   hidden, wide = config.hidden_size, config.intermediate_size
   shapes = [(hidden, 3 * hidden), (hidden, hidden), (hidden, wide)]
   shapes = [*shapes, (wide, hidden)] * config.num_hidden_layers
-  most = int(longest.max()) * size
+  shapes = [*((most, *shape) for shape in shapes), *head]
   # Every layer has its own, or TensorFlow multiplies once for all of them.
   layers = [
-    (make_values(most, inner), make_values(inner, columns))
-    for inner, columns in shapes
+    (make_values(rows, inner), make_values(inner, columns))
+    for rows, inner, columns in shapes
   ]
-  gradients_by_width = {n: make_values(most, n) for _, n in shapes}
+  others = {(rows, n): make_values(rows, n) for rows, _, n in shapes}
+  depth = hidden // config.num_attention_heads
 
-  @tf.function
-  def update(count):
+  def multiply(count, length):
     used = []
     for inputs, weights in layers:
       x = inputs[:count]
-      gradient = gradients_by_width[weights.shape[1]][:count]
-      products = (
-        tf.matmul(x, weights),
-        tf.matmul(gradient, weights, transpose_b=True),
-        tf.matmul(x, gradient, transpose_a=True),
-      )
-      used += [product[0, 0] for product in products]
-    step = tf.constant(0, tf.int64)
-    norm, _ = optimizer.clip_and_apply(gradients, step)
-    return norm + tf.cast(tf.add_n(used), tf.float32)
+      # A gradient's, of the shape of the outputs.
+      other = others[inputs.shape[0], weights.shape[1]][:count]
+      used += [tf.matmul(x, weights)]
+      if is_training:
+        used += [tf.matmul(other, weights, transpose_b=True)]
+        used += [tf.matmul(x, other, transpose_a=True)]
+      if weights.shape == (hidden, hidden) and inputs.shape[0] == most:
+        heads = (tf.reshape(y, [-1, length, depth]) for y in (x, other))
+        used += multiply_heads(*heads, is_training)
+    # One number of each is enough for TensorFlow to compute all.
+    return tf.add_n([tf.cast(tf.reshape(y, [-1])[0], "float32") for y in used])
 
-  def run():
-    counts = [tf.constant(int(length) * size) for length in longest]
-    return float(sum(update(count) for count in counts))
+  return multiply
 
-  return contest.Turn(run, len(sample.train_ids))
+
+def multiply_heads(queries, keys, is_training: bool) -> list:
+  """Returns attention's products; keys stand for values and gradients, too."""
+  import tensorflow as tf
+
+  scores = tf.matmul(queries, keys, transpose_b=True)
+  products = [scores, tf.matmul(scores, keys)]
+  if is_training:
+    gradient = tf.matmul(keys, queries, transpose_b=True)
+    products += [gradient, tf.matmul(gradient, keys)]
+    products += [
+      tf.matmul(x, keys, transpose_a=True) for x in (scores, gradient)
+    ]
+  return products
 
 
 def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
@@ -304,17 +377,13 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
   import tensorflow as tf
 
   from bert import run_classifier
-  from bert.inputs import batch_order
   from bert.training import prediction
 
   model, split, config = make_our_model(workload, precision)
   parse = split.make_parser(config, is_static=False)
   features = split.features
   rows = load_sample(workload).predict_rows
-  order = batch_order.batches_by_tokens(
-    features.lengths[rows], PREDICT_BATCH_SIZE * workload.max_seq_length
-  )
-  order = [rows[indices] for indices in order]
+  order = [rows[i] for i in order_to_predict(features.lengths[rows], workload)]
   predictor = prediction.Predictor(
     tf.distribute.get_strategy(), model, run_classifier.predict
   )
@@ -323,6 +392,40 @@ def make_our_prediction(workload: Workload, precision: str) -> contest.Turn:
     return predictor(features.batches(order, parse))["logits"].sum()
 
   return contest.Turn(run, len(rows))
+
+
+def order_to_predict(
+  lengths: np.ndarray, workload: Workload
+) -> list[np.ndarray]:
+  """Returns the batches of so many tokens, as indices of the rows."""
+  from bert.inputs import batch_order
+
+  most = PREDICT_BATCH_SIZE * workload.max_seq_length
+  return batch_order.batches_by_tokens(lengths, most)
+
+
+def make_prediction_floor(workload: Workload, precision: str) -> contest.Turn:
+  """The products of the batches that ours predicts."""
+  from bert.data import imports
+
+  imports.import_tensorflow(packs_weights=precision == "bfloat16")
+  import tensorflow as tf
+
+  from bert import modeling
+
+  lengths = load_sample(workload).predict_mask.sum(1)
+  batches = [
+    (len(rows) * int(lengths[rows].max()), int(lengths[rows].max()))
+    for rows in order_to_predict(lengths, workload)
+  ]
+  config = modeling.BertConfig.from_json_file(workload.bert_config_file)
+  multiply = make_products(config, precision, max(batches)[0], False)
+  multiply = tf.function(multiply)
+
+  def run():
+    return float(sum(multiply(*map(tf.constant, batch)) for batch in batches))
+
+  return contest.Turn(run, len(lengths))
 
 
 # Hugging Face: what its Trainer runs.
@@ -430,11 +533,18 @@ CONTESTANTS = {
       functools.partial(make_our_training, is_padded=False), "tensorflow", {}
     ),
     # A step is at most 1.3 times its floor.
-    "floor": contest.Contestant(make_floor, "tensorflow", {"bfloat16": 0.77}),
+    "floor": contest.Contestant(
+      functools.partial(make_floor, is_padded=False),
+      "tensorflow",
+      {"bfloat16": 0.77},
+    ),
     f"{contest.OURS}, padded": contest.Contestant(
       functools.partial(make_our_training, is_padded=True),
       "tensorflow",
       {"float32": 3.0, "bfloat16": 3.0},
+    ),
+    "floor, padded": contest.Contestant(
+      functools.partial(make_floor, is_padded=True), "tensorflow", {}
     ),
     f"{contest.PEER}, grouped": contest.Contestant(
       functools.partial(make_peer_training, is_padded=False),
@@ -451,6 +561,7 @@ CONTESTANTS = {
     f"{contest.OURS}, by tokens": contest.Contestant(
       make_our_prediction, "tensorflow", {}
     ),
+    "floor": contest.Contestant(make_prediction_floor, "tensorflow", {}),
     f"{contest.PEER}, grouped": contest.Contestant(
       make_peer_prediction, "transformers", {"float32": 1.0, "bfloat16": 1.3}
     ),
@@ -459,6 +570,27 @@ CONTESTANTS = {
 
 
 # The results.
+
+
+def print_overheads(workload: Workload, timings: contest.Timings) -> None:
+  """Prints what updates take, and above the floor of the same batches."""
+  for name, turns in timings.items():
+    floor = "floor, padded" if name.endswith(", padded") else "floor"
+    if floor in timings and name != floor:
+      pairs = [
+        [workload.batch_size * 1000 / turn.speed for turn in pair]
+        for pair in zip(turns, timings[floor], strict=True)
+      ]
+      update, least, overhead, ratio = (
+        statistics.median(values)
+        for values in zip(
+          *((a, b, a - b, a / b) for a, b in pairs), strict=True
+        )
+      )
+      print(
+        f"an update of {name}: {update:.1f} ms, {overhead:.1f} above the floor "
+        f"of {least:.1f} ms ({ratio:.2f} times)"
+      )
 
 
 def takes_more_memory(
