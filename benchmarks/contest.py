@@ -252,7 +252,6 @@ def time_group(
     rounds: how many turns each gets.
   """
   print(f"on {describe_machine()}")
-  title = _title(kind, precision)
   arguments = [workload, precision] if precision else [workload]
   timings = {
     name: []
@@ -278,7 +277,7 @@ def time_group(
           timing = start_turn().result()  # A busy machine gets another chance.
         timings[name].append(timing)
         print(
-          f"round {i + 1}, {title}, {name}: "
+          f"round {i + 1}, {title(kind, precision)}, {name}: "
           f"{timing.speed:.1f} examples/s, {timing.peak_memory:.2f} GB"
           f"{'; disturbed' * is_disturbed(timing)}"
         )
@@ -286,7 +285,8 @@ def time_group(
   return timings
 
 
-def _title(kind, precision):
+def title(kind: str, precision: str) -> str:
+  """Returns how tables and messages call a work."""
   return f"{kind}, {precision}" if precision else kind
 
 
@@ -294,12 +294,12 @@ def describe_machine() -> str:
   """Returns the processor, its instruction sets and the number of its cores."""
   from bert.data import processor
 
-  title = f"{processor.describe()}, {os.cpu_count()} cores"
+  text = f"{processor.describe()}, {os.cpu_count()} cores"
   if isa := os.environ.get(processor.LIMIT):
-    title += f", held to {isa}"
+    text += f", held to {isa}"
   if len(cores := os.sched_getaffinity(0)) < (os.cpu_count() or 0):
-    title += f", pinned to {sorted(cores)}"
-  return title
+    text += f", pinned to {sorted(cores)}"
+  return text
 
 
 _turns: dict[str, Turn] = {}  # Filled in the process of the contestant.
@@ -373,7 +373,7 @@ def print_table(
   Returns:
     How many targets are missed. What was disturbed decides nothing.
   """
-  print(f"\n| {_title(kind, precision)} | examples/s | peak GB | ours is |")
+  print(f"\n| {title(kind, precision)} | examples/s | peak GB | ours is |")
   print("|---|---|---|---|")
   ours, *_ = timings.values()
   missed = 0

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import functools
 import importlib.util
 import json
 import math
@@ -192,6 +193,41 @@ def test_a_table_of_phases(load, capsys):
     "| until the first update | 4.00 | 8.00 | 4.00 | 9.00 |",
     "ours takes 1.00 of the time",
   ]
+
+
+def test_what_lost_too_much_since_it_was_kept(load):
+  """Less than 5 % is noise, and what was not kept cannot lose."""
+  lines = load("smoke").describe_losses(
+    {"a": 0.8, "b": 0.5}, {"a": 0.74, "b": 0.48, "c": 0.1}
+  )
+  assert lines == ["a: 0.7400 of the yardstick, 0.8000 was kept: 7.5 % slower"]
+
+
+@pytest.mark.slow
+def test_the_guard_measures_keeps_and_compares(tmp_path):
+  """What is kept is made a hundred times as fast, so that all has lost."""
+  if not (paths.SHARED / "data" / "glue").exists():
+    pytest.skip(f"{paths.SHARED / 'data' / 'glue'} is absent")
+  tiny = f"--bert_config_file={paths.ROOT / 'configs' / 'bert_tiny.json'}"
+  file = tmp_path / "smoke.json"
+  command = [sys.executable, "benchmarks/smoke.py", tiny, f"--file={file}"]
+  command += ["--kinds=prediction,records", "--precisions=float32"]
+  command += ["--rounds=1", "--sentences=64", "--batches=2"]
+  run = functools.partial(
+    subprocess.run, cwd=paths.ROOT, capture_output=True, text=True
+  )
+  kept = run([*command, "--update"])
+  assert kept.returncode == 0, kept.stderr
+  [(machine, ratios)] = json.loads(file.read_text()).items()
+  assert sorted(ratios) == ["prediction, float32", "records"]
+
+  faster = {name: 100 * ratio for name, ratio in ratios.items()}
+  file.write_text(json.dumps({machine: faster}))
+  compared = run(command)
+  assert compared.returncode == 1
+  *_, prediction, records = compared.stdout.splitlines()
+  assert prediction.startswith("prediction, float32: ")
+  assert records.startswith("records: ") and "% slower" in records
 
 
 def test_a_table_of_curves(load):
