@@ -13,8 +13,10 @@ import sys
 import time
 import traceback
 
-# Before numpy is imported: its threads would not survive a fork.
+# Before numpy is imported: its threads would not survive a fork. Nor would that
+# of pyarrow, which Keras imports by way of scikit-learn, where it is installed.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/helpers")]
