@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 
 import numpy as np
@@ -485,9 +486,13 @@ def test_a_file_that_gives_no_score_is_refused(
   assert not (tmp_path / "out" / "checkpoint").exists()
 
 
-def test_evaluations_that_are_all_nan_choose_no_weights(tmp_path, capsys):
+def test_evaluations_that_are_all_nan_choose_no_weights(
+  tmp_path, capsys, monkeypatch
+):
+  # As it is for cosines that are all equal. Texts alone cannot make them so on
+  # every processor: some round the same row differently, by its place.
+  monkeypatch.setattr(metrics, "pearson", lambda x, y: math.nan)
   train = write(tmp_path, "train.tsv", "a\tfilm\t5", "the\tcast\t1")
-  # No word is known, so that all cosines are equal.
   dev = write(tmp_path, "dev.tsv", "x\ty\t1", "z\tx\t2", "y\tz\t3")
   flags = {"train_file": train, "eval_file": dev, "objective": "scores"}
   flags |= {**TRAINING, "eval_every_steps": 2}
