@@ -3,8 +3,9 @@
 Its signatures: `ids` computes numbers, of which `bert.serving.answers` makes
 answers, and `attention` shows where the model looks. Classifiers and vectors
 also have `serving_default`, from strings to answers, for TensorFlow Serving.
-Only this file splits texts in the graph and needs tensorflow-text, whose import
-takes 120 MB. Shapes: B texts, L labels, H hidden.
+Only this file, which splits texts in the graph, and the engine that runs such a
+graph need tensorflow-text, whose import takes 120 MB.
+Shapes: B texts, L labels, H hidden.
 """
 
 from collections.abc import Callable
