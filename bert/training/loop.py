@@ -21,6 +21,7 @@ from bert.inputs import training_input
 from bert.training import (
   memory,
   model_selection,
+  recorded_layer,
   reporting,
   same_run,
   training_plan,
@@ -85,11 +86,13 @@ def train(
   if evaluation.should_stop or step >= plan.num_train_steps:
     return step, None
 
-  # Recomputing replaces a method of the encoder, so it must come before the
-  # updates are compiled.
+  # Both replace a method of the encoder, so they must come before the updates
+  # are compiled.
   for task in tasks.values():
     if plan.recompute:
       memory.recompute_layers(task.model.bert)
+    else:
+      recorded_layer.record_once(task.model.bert)
   runners = [
     _make_runner(strategy, name, task, global_step)
     for name, task in tasks.items()
