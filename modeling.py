@@ -298,13 +298,17 @@ class Layer(keras.layers.Layer):
     """
     dense = self.dense_class(
       size or self.config.hidden_size,
-      kernel_initializer=make_initializer(self.config),
+      kernel_initializer=self.make_initializer(),
       name=name,
       dtype=self.dtype_policy,
       **kwargs,
     )
     self.parts.append((dense, [None, input_size or self.config.hidden_size]))
     return dense
+
+  def make_initializer(self) -> keras.initializers.Initializer:
+    """Makes the initializer of a kernel or table of this layer."""
+    return make_initializer(self.config)
 
   def make_norm(self, size=None) -> Any:
     """Makes a layer normalisation of a width; None: H.
@@ -357,7 +361,7 @@ class Embeddings(Layer):
     # few rows that are gathered are cast when `layer_norm` takes them.
     return self.add_weight(
       [rows, self.config.embedding_width],
-      make_initializer(self.config),
+      self.make_initializer(),
       autocast=False,
       name=f"{kind}_embeddings",
     )

@@ -66,7 +66,8 @@ def make_encoder(
   if not folder.config:
     raise ValueError(f"{folder.folders[0]}: holds no bert_config.json: add it")
 
-  encoder = encoder_table.make_encoder(folder.config, dtype, name)
+  with checkpoints.values_follow():
+    encoder = encoder_table.make_encoder(folder.config, dtype, name)
   variables = {
     "bert" + variable.path.removeprefix(name): variable.value
     for variable in encoder.variables

@@ -81,7 +81,7 @@ def open_model(
 
   # Each device gets a copy of the variables. The layers of the encoder must all
   # be in the checkpoint; parts above them may be missing.
-  with strategy.scope():
+  with strategy.scope(), checkpoints.values_follow():
     model = make_model(config, settings.compute_dtype)
   start = settings.open_model()
   variables = checkpoints.model_variables(model)

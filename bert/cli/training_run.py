@@ -84,7 +84,7 @@ class TrainingRun:
     predict: prediction.Predict,
     forward: training_plan.Forward = training_plan.DEFAULT_FORWARD,
   ) -> None:
-    """Makes the model, with random weights, and its predictor.
+    """Makes the model, for weights to be loaded, and its predictor.
 
     Args:
       create_model: makes it; called under the scope of the strategy, so that
@@ -94,7 +94,10 @@ class TrainingRun:
     """
     # Initial weights depend on --seed alone. Keras takes 32 bits of it.
     keras.utils.set_random_seed(self.settings.seed % 2**32)
-    with self.strategy.scope():
+    # `output_folder.load_weights` loads the weights next, if there are any.
+    start = self.settings.init_checkpoint
+    follow = bool(start or checkpoints.latest_checkpoint(self.folder))
+    with self.strategy.scope(), checkpoints.values_follow(follow):
       self.model = create_model()
     self.predictor = prediction.Predictor(
       self.strategy, self.model, predict, forward

@@ -8,7 +8,9 @@ matrix products together take as long as the products. So XLA compiles them as
 one: the islands `add_and_activate` and `add_and_norm`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
+import contextvars
 import functools
 import math
 from typing import Any
@@ -204,6 +206,30 @@ def dropout_matmul(
   return tf.cast(tf.cast(product, tf.float32) * (1.0 / (1.0 - rate)), x.dtype)
 
 
+# Whether the values of a checkpoint follow; see `values_follow`.
+_values_follow = contextvars.ContextVar("_values_follow", default=False)
+
+
+@contextlib.contextmanager
+def values_follow(is_certain: bool = True) -> Iterator[None]:
+  """Spares an encoder its random weights; for models that are loaded at once.
+
+  To draw the weights of BERT-Base takes more time than to read them. What is
+  made in this context has zeros in the place of all weights that no checkpoint
+  may lack. The caller loads one that fits, or fails: a model with zeros would
+  learn nothing. Poolers and heads, which a checkpoint may lack, are drawn, with
+  the same numbers as without the context.
+
+  Args:
+    is_certain: False: the context does nothing.
+  """
+  token = _values_follow.set(is_certain)
+  try:
+    yield
+  finally:
+    _values_follow.reset(token)
+
+
 class Dense(keras.layers.Dense):
   """A dense layer of rows, [R, M] to [R, N]; or of [B, S, M]."""
 
@@ -276,17 +302,31 @@ class Layer(modeling.Layer):
 
   dense_class = Dense
   norm_class = LayerNorm
+  # Whether every checkpoint of an encoder has the kernels and tables of this
+  # layer. `checkpoints.is_above_layers` says which variables it may lack.
+  is_in_checkpoints = False
 
   def make(self, part_class, name, *args):
     return super().make(_CLASSES.get(part_class, part_class), name, *args)
+
+  def make_initializer(self):
+    # The seeds of initializers are drawn in order: this one takes its seed also
+    # if it is not used, and the next one gets the same as ever.
+    drawn = super().make_initializer()
+    follow = self.is_in_checkpoints and _values_follow.get()
+    return keras.initializers.Zeros() if follow else drawn
 
 
 class Embeddings(Layer, modeling.Embeddings):
   """Embeddings with the layers of this file."""
 
+  is_in_checkpoints = True
+
 
 class SelfAttention(Layer, modeling.SelfAttention):
   """Self-attention of fewer passes, that keeps less for the backward pass."""
+
+  is_in_checkpoints = True
 
   def score(self, query, key):
     # A power of two changes no digit of a product. So if the divisor is one, as
@@ -308,6 +348,8 @@ class ResidualOutput(Layer, modeling.ResidualOutput):
 
   Call with x [B, S, I or H] or [R, I or H] and residual [B, S, H].
   """
+
+  is_in_checkpoints = True
 
   def call(self, x, residual, seed=None):
     rows = tf.reshape(x, [-1, x.shape[-1]])
@@ -342,6 +384,8 @@ class Intermediate(Layer, modeling.Intermediate):
   Some predictions are faster without the island. Nothing is drawn here: the
   seed only says that this is a training.
   """
+
+  is_in_checkpoints = True
 
   def call(self, rows, seed=None):
     name = self.config.hidden_act

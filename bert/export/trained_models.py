@@ -93,7 +93,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   labels = ()
   if maker.has_labels:
     labels = tuple(label_files.read(os.path.join(folder, "labels.txt")))
-  model = head.from_training(config, len(labels), settings)
+  with checkpoints.values_follow():
+    model = head.from_training(config, len(labels), settings)
   weights = _restore(folder, model)
 
   # If a text may have several labels, each label has a threshold.
@@ -228,10 +229,8 @@ def load_pretrained(
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
     if not config.is_bidirectional:
-      raise ValueError(
-        "--task=fill_mask: this model reads from left to right: only "
-        "fill_mask.py makes its guesses"
-      )
+      fault = "this model reads from left to right: only fill_mask.py makes its"
+      raise ValueError(f"--task=fill_mask: {fault} guesses")
     checkpoints.check_masked_lm(weights, [_MASKED_LM])
 
   # The head of a task is no use without the settings of its training.
@@ -245,7 +244,8 @@ def load_pretrained(
       )
 
   # All weights are needed but for the pooler, which neither kind reads.
-  model = make(config, "float32")
+  with checkpoints.values_follow():
+    model = make(config, "float32")
   checkpoints.assign(
     weights,
     checkpoints.model_variables(model),

@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from bert import modeling
 from bert.data import atomic, files, progress, remote
-from bert.encoders import encoder_table
+from bert.encoders import compiled, encoder_table
 from bert.weights import fitting, tensor_bundles
 
 _TEMPORARY = ".writing"
@@ -229,6 +229,10 @@ def _fall_back(folder: str, step: int, fault: str, to_step: int) -> None:
     _reported.add(prefix)
     prefix = checkpoint_prefix(folder, to_step)
     progress.note(f"{fault}; trying {prefix}")
+
+
+# The context in which to make a model whose weights are loaded next.
+values_follow = compiled.values_follow
 
 
 def model_variables(model: keras.Model) -> dict[str, tf.Variable]:

@@ -11,9 +11,10 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import any_model
-from bert import modeling, optimization
+from bert import heads, modeling, optimization
 from bert.data import processor
 from bert.encoders import compiled
+from bert.weights import checkpoints
 
 CONFIG = dataclasses.replace(
   any_model.CONFIG, initializer_range=0.2, embedding_size=6
@@ -251,3 +252,36 @@ def test_an_activation_in_bfloat16_is_rounded_once(name):
   )
   wide = compiled.compile_island(compiled.add_and_activate, name)(rows, bias)
   np.testing.assert_array_equal(wide, tf.cast(exact, tf.bfloat16))
+
+
+def test_weights_that_follow_are_not_drawn():
+  """Zeros where a checkpoint must have values; the rest is drawn as ever."""
+  with compiled.values_follow(False):
+    drawn = make(compiled.BertModel, "float32")
+  with compiled.values_follow():
+    spared = make(compiled.BertModel, "float32")
+  for ours, expected in zip(spared.variables, drawn.variables, strict=True):
+    is_spared = re.search(r"embeddings$|kernel$", ours.path)
+    if is_spared and "pooler" not in ours.path:
+      assert checkpoints.is_above_layers(ours.path) is False
+      np.testing.assert_array_equal(ours, np.zeros(ours.shape), ours.path)
+      assert np.abs(expected).max() > 0, ours.path
+    else:
+      np.testing.assert_array_equal(ours, expected, ours.path)
+  with pytest.raises(ZeroDivisionError), compiled.values_follow():
+    _ = 1 / 0
+  again = make(compiled.BertModel, "float32")
+  np.testing.assert_array_equal(again.variables[0], drawn.variables[0])
+
+
+def test_heads_are_drawn_also_if_weights_follow():
+  """A checkpoint may lack them."""
+  models = []
+  for follow in (False, True):
+    keras.utils.set_random_seed(1)
+    with compiled.values_follow(follow):
+      models.append(heads.PretrainingModel(CONFIG))
+  pairs = zip(*(model.variables for model in models), strict=True)
+  for ours, expected in pairs:
+    if checkpoints.is_above_layers(ours.path):
+      np.testing.assert_array_equal(ours, expected, ours.path)
