@@ -86,13 +86,6 @@ def train(
   if evaluation.should_stop or step >= plan.num_train_steps:
     return step, None
 
-  # Both replace a method of the encoder, so they must come before the updates
-  # are compiled.
-  for task in tasks.values():
-    if plan.recompute:
-      memory.recompute_layers(task.model.bert)
-    else:
-      recorded_layer.record_once(task.model.bert)
   runners = [
     _make_runner(strategy, name, task, global_step)
     for name, task in tasks.items()
@@ -241,6 +234,12 @@ def _make_train_steps(strategy, task, global_step, signature):
   Returns the latter, which takes an iterator of batches and n, and returns
   means by name.
   """
+  # Both replace a method of the encoder, before anything is recorded.
+  if task.plan.recompute:
+    memory.recompute_layers(task.model.bert)
+  else:
+    recorded_layer.record_once(task.model.bert)
+
   # `replica_step` returns the losses as rows, in the order of their names. The
   # names are known before anything runs: `structured_outputs` are the results
   # of the traced function, without values.
