@@ -310,7 +310,6 @@ def test_a_phase_without_next_sentences_leaves_their_weights(
     ),
     ("pairs", "vocab_file=", "--dynamic_masking=true needs --vocab_file or --"),
     ("pairs", "masked_lm_prob=2", "flag --masked_lm_prob=2"),
-    ("pairs", "use_tpu=1", "the TPU cannot open a local path"),
     (
       "masked",
       "dynamic_masking=0",

@@ -211,43 +211,10 @@ def test_inference_on_several_hosts_is_refused(program, model_folder, tmp_path):
     infer(program, model_folder, **flags)
 
 
-def paths_on_gs(program):
-  flags = {"output_dir": "gs://b/out", "init_checkpoint": "gs://b/model.ckpt"}
-  if program == "run_pretraining":
-    flags |= {"input_file": "gs://b/1,gs://b/2", "eval_input_file": "gs://b/3"}
-  return flags
-
-
-@pytest.mark.parametrize("program", tiny.TRAINERS)
 @pytest.mark.parametrize(
-  "tpu", [{"use_tpu": True}, {"distribution": "tpu", "tpu_name": "mine"}]
+  "tpu", [["--use_tpu", "--tpu_name=local"], ["--distribution=tpu"]]
 )
-def test_a_tpu_elsewhere_opens_no_local_path(program, tpu, tmp_path):
-  """Without one: before anything is read, or looked for."""
-  remote = paths_on_gs(program)
-  for name in remote:
-    path = f"gs://b/x,{tmp_path}" if name == "input_file" else tmp_path
-    files = {"bert_config_file": "nowhere", "vocab_file": "nowhere"}
-    flags = {"do_train": True, **files, **tpu, **remote, name: path}
-    if program == "run_classifier":
-      flags["task_name"] = "mrpc"
-    result = program_flags.run_here(program_flags.command(program, **flags))
-    program_flags.assert_refused(
-      result,
-      f"--{name}={tmp_path}: the TPU cannot open a local path: use gs://..., "
-      "or run on the TPU's own machine with --tpu_name=local",
-    )
-
-
-def test_a_tpu_elsewhere_is_not_fine_tuned(tmp_path):
-  flags = {"task_name": "mrpc", "do_train": True, "use_tpu": True}
-  flags |= paths_on_gs("run_classifier")
-  result = tiny.run("run_classifier", tmp_path, **flags)
-  message = "run on the TPU's own machine with --tpu_name=local"
-  program_flags.assert_refused(result, message)
-
-
-def test_a_tpu_that_is_not_there_is_named(tmp_path):
+def test_a_tpu_that_is_not_there_is_named(tpu, tmp_path):
   command = tiny.prepare("run_classifier", tmp_path)
-  result = program_flags.run_here([*command, "--use_tpu", "--tpu_name=local"])
+  result = program_flags.run_here([*command, *tpu])
   program_flags.assert_refused(result, "--distribution=tpu: no TPU found: ")

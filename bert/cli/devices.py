@@ -7,7 +7,7 @@ import shutil
 from typing import Any, TypeVar
 
 from bert.cli import typed_flags
-from bert.data import processor, progress, remote
+from bert.data import processor, progress
 
 # Flags that may differ between workers, besides files and folders.
 _HOST_FLAGS = {"num_processes", "model", "init_checkpoint", "teacher"}
@@ -25,7 +25,7 @@ class DeviceSettings(typed_flags.Settings):
   distribution: str = _devices(
     "default",
     "default: one device. mirrored: all devices of this machine. multi_worker: "
-    "all machines that TF_CONFIG names. tpu: the TPU that --tpu_name names.",
+    "all machines that TF_CONFIG names. tpu: the TPU of this machine.",
     choices=("default", "mirrored", "multi_worker", "tpu"),
   )
   precision: str = _devices(
@@ -47,28 +47,40 @@ class DeviceSettings(typed_flags.Settings):
     "TensorFloat-32. Faster, with errors of 1e-3 instead of 1e-6.",
   )
 
-  # The original's flags of TPUs, with which its command lines still work.
+  # The original's flags of TPUs. Its command lines work on a TPU's own machine;
+  # those that meant another machine's TPU end with the reason.
   use_tpu: bool = _devices(False, "The same as --distribution=tpu.")
   tpu_name: str | None = _devices(
     None,
-    "The name or the grpc:// address of the TPU; local for a TPU of this "
-    "machine.",
+    "local, or not given: the TPU of this machine. Other values are refused, "
+    "for TPUs of another machine ended in April 2025.",
     needs=_TPU,
   )
   tpu_zone: str | None = _devices(
-    None, "The zone of the TPU in Google Cloud.", needs=_TPU
+    None, "Refused: it said where a TPU of another machine is.", needs=_TPU
   )
   gcp_project: str | None = _devices(
-    None, "The Google Cloud project of the TPU.", needs=_TPU
+    None, "Refused: it said whose a TPU of another machine is.", needs=_TPU
   )
   master: str | None = _devices(
     None,
-    "The grpc:// address of the TPU, if --tpu_name is not given.",
+    "Refused, but for local: the address of a TPU of another machine.",
     needs=_TPU,
   )
   num_tpu_cores: int = _devices(
     8, "Ignored: the program asks the TPU how many cores it has."
   )
+
+  def check(self) -> None:
+    """Refuses TPUs of another machine, too."""
+    for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
+      value = getattr(self, name)
+      if uses_tpu(self) and value not in (None, "", "local"):
+        raise ValueError(
+          f"--{name}={value}: TPUs of another machine ended in April 2025: run "
+          "on the TPU's own machine (a TPU VM), with --tpu_name=local alone"
+        )
+    super().check()
 
   @property
   def compute_dtype(self) -> str:
@@ -144,28 +156,6 @@ def uses_fixed_shapes(settings: Any) -> bool:
   return settings.pads_fully or uses_tpu(settings)
 
 
-def uses_tpu_elsewhere(settings: DeviceSettings) -> bool:
-  """Returns whether the flags ask for another machine's TPU."""
-  address = settings.tpu_name or settings.master
-  return uses_tpu(settings) and address != "local"
-
-
-def check_tpu_paths(settings: DeviceSettings, *names: str) -> None:
-  """Refuses local paths in flags that another machine's TPU must open."""
-  if not uses_tpu_elsewhere(settings):
-    return
-
-  # `names` are flags that hold several paths, separated by commas.
-  for name in ("output_dir", "init_checkpoint", *names):
-    value = getattr(settings, name, None) or ""
-    for path in filter(None, value.split(",") if name in names else [value]):
-      if not remote.is_remote(path):
-        raise ValueError(
-          f"--{name}={path}: the TPU cannot open a local path: use gs://..., "
-          "or run on the TPU's own machine with --tpu_name=local"
-        )
-
-
 def make_strategy(settings: DeviceSettings, says_so: bool = True):
   """Makes the distribution strategy of a program, before any tensor is made.
 
@@ -214,12 +204,7 @@ def _make_strategy(tf, settings):
 
   if distribution == "tpu":
     try:
-      resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-        settings.tpu_name or settings.master,
-        settings.tpu_zone,
-        settings.gcp_project,
-      )
-      tf.config.experimental_connect_to_cluster(resolver)
+      resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
       tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, ValueError, OSError) as error:
       raise ValueError(f"--distribution=tpu: no TPU found: {error}") from error

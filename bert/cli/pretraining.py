@@ -146,16 +146,9 @@ class PretrainingSettings(
   do_eval: bool = _evaluation(False, "Whether to evaluate, after training.")
 
   def check(self) -> None:
-    """Refuses flags of masking, too, and paths that a TPU cannot open."""
-    devices.check_tpu_paths(self, "input_file", "eval_input_file")
-
-    # Masking is Python code in the dataset (`tf.numpy_function`), which only
-    # this process can run: a TPU of another machine reads the records there.
+    """Refuses masking without words, too, and batches that no TPU takes."""
     if self.dynamic_masking and not (self.vocab_file or self.model):
       raise ValueError("--dynamic_masking=true needs --vocab_file or --model")
-    if self.dynamic_masking and devices.uses_tpu_elsewhere(self):
-      raise ValueError("--dynamic_masking=true: run on the TPU's own machine")
-
     if self.group_by_length and devices.uses_tpu(self):
       raise ValueError(
         "--group_by_length=true: a TPU takes batches of one shape"

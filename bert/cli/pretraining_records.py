@@ -19,7 +19,6 @@ def read_settings(settings_class: type[_Settings]) -> _Settings:
   # `read` checks only runs that train. Pre-training keeps no flags of an
   # earlier training to wait for, so the check can be made here for all.
   settings.check_needs()
-  devices.check_tpu_paths(settings, "input_file", "eval_input_file")
   return devices.choose_precision(settings)
 
 

@@ -313,15 +313,7 @@ class FineTuningSettings(
     return self.do_train and bool(steps or epochs)
 
   def check(self) -> None:
-    """Refuses evaluations that contradict each other, too, and far TPUs."""
-    # Fine-tuning makes its rows on this machine, and hands them to the device.
-    devices.check_tpu_paths(self)
-    if self.do_train and devices.uses_tpu_elsewhere(self):
-      raise ValueError(
-        "--distribution=tpu: another machine's TPU cannot take the training "
-        "data: run on the TPU's own machine with --tpu_name=local"
-      )
-
+    """Refuses evaluations that contradict each other, too."""
     if self.eval_every_steps and self.eval_every_epochs:
       raise ValueError(
         "--eval_every_steps and --eval_every_epochs: pass only one"

@@ -69,7 +69,6 @@ def open_model(
   Raises:
     ValueError: the files of the model do not fit together.
   """
-  devices.check_tpu_paths(settings)
   settings = devices.choose_precision(settings)
   strategy = devices.make_strategy(settings, says_so=False)
 

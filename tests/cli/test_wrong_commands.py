@@ -259,6 +259,42 @@ COMMANDS = [
   ),
   (f"{_EXPORT} --export_dir=.", "--export_dir=.: is there already"),
   (f"{_CONVERT} --output=.", "--output=.: is there already"),
+  # A TPU of another machine, in every program that has these flags.
+  *(
+    (
+      f"{command} --{tpu} --{flag}",
+      f"--{flag}: TPUs of another machine ended in April 2025: run on the "
+      "TPU's own machine (a TPU VM), with --tpu_name=local alone",
+    )
+    for command, tpu, flag in (
+      (f"{_FILE} --train_file=train.tsv", "use_tpu", "tpu_name=tpu-1"),
+      (f"run_squad {_TRAIN}", "use_tpu", "master=grpc://10.0.0.2:8470"),
+      (_VECTORS, "use_tpu", "tpu_zone=us-central1-b"),
+      (f"run_tagging {_TRAIN}", "distribution=tpu", "gcp_project=bert"),
+      (f"run_multiple_choice {_TRAIN}", "distribution=tpu", "tpu_name=tpu-1"),
+      (
+        f"run_multitask {_TRAIN} --tasks_file=tasks.json",
+        "use_tpu",
+        "tpu_name=tpu-1",
+      ),
+      (
+        f"run_pretraining {_TRAIN} --input_file=gs://bucket/x",
+        "use_tpu",
+        "tpu_name=grpc://10.0.0.2:8470",
+      ),
+      (
+        f"run_distillation {_TRAIN} --input_file=texts.txt --teacher=.",
+        "use_tpu",
+        "tpu_name=tpu-1",
+      ),
+      (
+        f"extract_features {_TEXTS} --output_file=y",
+        "use_tpu",
+        "master=grpc://10.0.0.2:8470",
+      ),
+      (f"fill_mask {_TEXTS}", "use_tpu", "tpu_name=tpu-1"),
+    )
+  ),
 ]
 
 
