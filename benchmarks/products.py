@@ -23,7 +23,7 @@ import contest
 SHAPES = {"H to H": (768, 768), "H to I": (768, 3072), "I to H": (3072, 768)}
 PASSES = ("forward", "inputs", "weights")
 LIBRARIES = ("tensorflow", "torch")
-SECONDS = 0.2  # Of a turn.
+SECONDS = 0.2  # How long a turn takes.
 
 
 def main() -> int:
