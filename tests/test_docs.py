@@ -26,10 +26,11 @@ DOCS = sorted((paths.ROOT / "docs").glob("*.md"))
 PAGES = [README, *DOCS, CONTRIBUTING]
 PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # Flags of Apache Beam, to which create_pretraining_data_beam.py passes them on,
-# and of tensorboard.
+# of tensorboard, of Slurm and of Google Cloud.
 OTHER_FLAGS = set(
   "runner extra_package project region temp_location flink_master "
-  "spark_master_url job_endpoint logdir array mem flagfile helpfull".split()
+  "spark_master_url job_endpoint logdir array mem flagfile helpfull nodes "
+  "exclusive time signal requeue zone version".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PYTHON = re.compile(r"^```python\n.*?^```$", re.DOTALL | re.MULTILINE)

@@ -2,57 +2,15 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from bert import extract_features, fill_mask, modeling
 from bert.weights import checkpoints
-import paths
 import program_flags
+import same_training
 import tiny
 import tiny_models
 import workers
-
-# Variables whose gradients are 0 but for rounding: such a bias is added to all
-# the scores that one softmax compares, so it changes no probability.
-_ROUNDING = {
-  "run_pretraining": "key/bias",
-  "run_classifier": "key/bias",
-  "run_tagging": "key/bias",
-  "run_squad": "key/bias|output_bias",
-  "run_multiple_choice": "key/bias|output_bias",
-  "run_embedding": "key/bias",
-}
-
-
-def assert_same_weights(program, ours, theirs):
-  """Compares two checkpoints within 1e-5."""
-  ours, theirs = (dict(checkpoints.read(str(path))) for path in (ours, theirs))
-  assert sorted(ours) == sorted(theirs)
-  for name, value in theirs.items():
-    if not re.search(_ROUNDING[program], name):
-      np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
-
-
-def assert_same_files(program, ours, theirs):
-  """Compares two output folders: names, text, features and weights.
-
-  A report has times, and pictures of what is compared as text.
-  """
-  found, wanted = paths.contents(ours), paths.contents(theirs)
-  assert found.keys() == wanted.keys()
-  for name in paths.differences(found, wanted):
-    if name.endswith(".index"):
-      prefix = name.removesuffix(".index")
-      assert_same_weights(program, ours / prefix, theirs / prefix)
-    elif ".data-" not in name:
-      assert not name.endswith((".tf_record", ".npz")), name
-      # Weights that differ by rounding have different checksums.
-      texts = (
-        re.sub('"weights": "[0-9a-f]{8}"', "", contents[name].decode())
-        for contents in (found, wanted)
-      )
-      program_flags.assert_same_text(*texts, tolerance=1e-4)
 
 
 @pytest.fixture(name="no_dropout")
@@ -61,27 +19,23 @@ def drop_nothing(monkeypatch):
   monkeypatch.setattr(modeling, "dropout", lambda x, rate, seed: x)
 
 
-def start_without_dropout(command):
-  python, *rest = command
-  script = paths.ROOT / "tests/helpers/without_dropout.py"
-  rest.append("--distribution=multi_worker")
-  return workers.start([python, str(script), *rest])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("program", tiny.TRAINERS)
 def test_two_workers_leave_what_one_process_does(program, no_dropout, tmp_path):
   """13 examples are no multiple of 2 workers, nor of batches."""
   out, alone = tmp_path / "out", tmp_path / "alone"
   command = tiny.prepare(program, tmp_path)
-  ended = workers.finish(start_without_dropout(command))
+  command_of_two = workers.without_dropout(
+    [*command, "--distribution=multi_worker"]
+  )
+  ended = workers.finish(workers.start(command_of_two))
   assert ended.codes == [0, 0], ended.errors
   assert f"wrote {out}/" in ended.outputs[0]
   assert f"{out}/" not in ended.outputs[1]  # It writes nothing there.
   assert not program_flags.error_lines(ended.errors[1])
   assert len(list(out.glob("events.*"))) == 1
   program_flags.succeed([*command, f"--output_dir={alone}"])
-  assert_same_files(program, out, alone)
+  same_training.assert_same_files(program, out, alone)
 
 
 @pytest.mark.slow
@@ -114,9 +68,7 @@ def test_workers_with_other_data_or_flags_are_refused(
   assert ended.codes == [1, 1], ended.errors
   for text in ended.errors:
     (line,) = program_flags.error_lines(text)
-    assert re.search(
-      f"the workers of TF_CONFIG do not have the same {message}", line
-    )
+    assert re.search(f"the workers do not have the same {message}", line)
 
 
 @pytest.mark.slow
@@ -163,7 +115,7 @@ def test_devices_and_parts_make_the_same_updates(
   }.items():
     flags = {**flags, "output_dir": tmp_path / name}
     program_flags.succeed([*command, *program_flags.arguments(flags)])
-    assert_same_files(program, tmp_path / name, tmp_path / "out")
+    same_training.assert_same_files(program, tmp_path / name, tmp_path / "out")
 
 
 @pytest.fixture(name="model_folder", scope="module")

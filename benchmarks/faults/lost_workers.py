@@ -24,10 +24,10 @@ class _Pair:
       processes.Child(
         training.make_command(out),
         training.folder / f"worker-{index}.log",
-        lambda cluster=cluster: os.environ.update(TF_CONFIG=cluster),
+        lambda variables=variables: os.environ.update(variables),
       )
-      for index, (training, cluster) in enumerate(
-        zip(trainings, workers.environments(2), strict=True)
+      for index, (training, variables) in enumerate(
+        zip(trainings, workers.environments(), strict=True)
       )
     ]
     self.started = time.monotonic()
@@ -93,7 +93,7 @@ def _lose(row, pair, victim):
   if other.status is None:
     row.complain(f"the other did not end in {_MOST_SECONDS} s")
     other.kill()
-  elif "another worker of TF_CONFIG has ended" in other.error():
+  elif "another worker has ended" in other.error():
     least = 5 * int(seconds // 5)
     row.note(f"the other ended in {least} to {least + 5} s")
   else:
@@ -126,7 +126,7 @@ def give_other_data(folder: pathlib.Path, rounds: int, seed: int) -> rows.Row:
     row.rounds += 1
 
     errors = [worker.error() for worker in pair.workers]
-    expected = "the workers of TF_CONFIG do not have the same"
+    expected = "the workers do not have the same"
     if all(expected in error for error in errors):
       row.note("both ended in one line")
     else:

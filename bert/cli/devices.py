@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import Any, TypeVar
 
-from bert.cli import typed_flags
+from bert.cli import clusters, typed_flags
 from bert.data import processor, progress
 
 # Flags that may differ between workers, besides files and folders.
@@ -25,8 +25,15 @@ class DeviceSettings(typed_flags.Settings):
   distribution: str = _devices(
     "default",
     "default: one device. mirrored: all devices of this machine. multi_worker: "
-    "all machines that TF_CONFIG names. tpu: the TPU of this machine.",
+    "all machines that --cluster names. tpu: the TPU of this machine.",
     choices=("default", "mirrored", "multi_worker", "tpu"),
+  )
+  cluster: str | None = _devices(
+    None,
+    "Who names the machines of --distribution=multi_worker. tf_config: the "
+    "variable TF_CONFIG, which is the default. slurm: srun.",
+    choices=tuple(clusters.VARIABLES),
+    needs="distribution=multi_worker",
   )
   precision: str = _devices(
     "float32",
@@ -72,7 +79,9 @@ class DeviceSettings(typed_flags.Settings):
   )
 
   def check(self) -> None:
-    """Refuses TPUs of another machine, too."""
+    """Refuses TPUs of another machine, too, and workers without a cluster."""
+    if self.distribution == "multi_worker":
+      clusters.check(self.cluster)
     for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
       value = getattr(self, name)
       if uses_tpu(self) and value not in (None, "", "local"):
@@ -196,11 +205,7 @@ def _make_strategy(tf, settings):
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
   if distribution == "multi_worker":
-    try:
-      return tf.distribute.MultiWorkerMirroredStrategy()
-    except ValueError as error:  # It may not be JSON.
-      value = os.environ.get("TF_CONFIG")
-      raise ValueError(f"TF_CONFIG={value}: {error}") from None
+    return clusters.make_strategy(settings.cluster)
 
   if distribution == "tpu":
     try:

@@ -161,7 +161,7 @@ def _describe_failure(error: Exception) -> str | None:
 
     if isinstance(error, training_input.LOST_WORKER_ERRORS):
       return (
-        "another worker of TF_CONFIG has ended or cannot be reached: start all "
+        "another worker has ended or cannot be reached: start all "
         "of them again, and they resume from the last checkpoint"
       )
   fault = messages.describe_shortage(error)

@@ -2,7 +2,7 @@
 
 settings.json ties a folder to its model, training.json to how that is trained
 (a pre-training to its phases), and prediction.json to how it answers. The
-workers of TF_CONFIG compare theirs before they begin.
+workers of a cluster compare theirs before they begin.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Several workers that train one model: they agree on steps, data, settings.
 
-Every worker of TF_CONFIG runs the whole program. The workers only meet in the
+Every worker of a cluster runs the whole program. The workers only meet in the
 operations that add up or collect values, and one that does not come to such a
 meeting makes all wait for it. So each of them must call the functions below
 equally often, and in the same order.
@@ -65,6 +65,6 @@ def compare_workers(
     names = list(settings)
     listing = [f"{names[i]} (here {settings[names[i]]})" for i in differing]
     raise ValueError(
-      f"the workers of TF_CONFIG do not have the same {', '.join(listing)}: "
+      f"the workers do not have the same {', '.join(listing)}: "
       "start all with the same command and files"
     )

@@ -38,12 +38,6 @@ def record_settings(monkeypatch):
   return asked
 
 
-def test_a_damaged_description_of_workers_is_named(monkeypatch):
-  monkeypatch.setenv("TF_CONFIG", "{worker")
-  with pytest.raises(ValueError, match="TF_CONFIG={worker: Expecting prop"):
-    run(distribution="multi_worker")
-
-
 def pretend_gpus(monkeypatch, count):
   list_devices = tf.config.list_logical_devices
 

@@ -259,6 +259,19 @@ COMMANDS = [
   ),
   (f"{_EXPORT} --export_dir=.", "--export_dir=.: is there already"),
   (f"{_CONVERT} --output=.", "--output=.: is there already"),
+  # Several workers that nobody has named.
+  (
+    f"run_tagging {_TRAIN} --distribution=multi_worker",
+    '--distribution=multi_worker: TF_CONFIG is not set: expected {{"cluster": ',
+  ),
+  (
+    f"run_squad {_TRAIN} --distribution=multi_worker --cluster=slurm",
+    "SLURM_JOB_ID is not set: start the program with srun",
+  ),
+  (
+    f"run_squad {_TRAIN} --cluster=slurm",
+    "--cluster needs --distribution=multi_worker",
+  ),
   # A TPU of another machine, in every program that has these flags.
   *(
     (
