@@ -200,8 +200,9 @@ def open_folder(path: str) -> models.ModelFolder:
 
 def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
   """Opens a safetensors file; returns tensors by name, and its metadata."""
-  with _naming_damage(path):
-    file = safetensors.safe_open(remote.local_copy(path), "numpy")
+  local = remote.local_copy(path)
+  with _naming_damage(path), safetensors.safe_open(local, "numpy") as file:
+    metadata = file.metadata() or {}
     slices = {name: file.get_slice(name) for name in file.keys()}
 
   # A slice knows type and shape; its values are read later.
@@ -212,9 +213,9 @@ def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
         f"{path}: {name!r:.80} holds {dtype}; expected F32, F16 or BF16: "
         "convert it where the model is from"
       )
-    load = functools.partial(_load, path, file, name)
+    load = functools.partial(_load, path, local, name)
     tensors[name] = models.StoredVariable(load, tuple(part.get_shape()))
-  return tensors, file.metadata() or {}
+  return tensors, metadata
 
 
 def _naming_damage(path: str):
@@ -223,9 +224,11 @@ def _naming_damage(path: str):
   return checkpoints.naming_damage(f"{path}: not readable", *errors)
 
 
-def _load(path: str, file: Any, name: str) -> np.ndarray:
+def _load(path: str, local: str, name: str) -> np.ndarray:
   """Reads a tensor; bfloat16 becomes float32, which changes no value."""
-  with _naming_damage(path):
+  # The package maps the file. Mapped for one tensor at a time, the pages of the
+  # others take no memory beside the model.
+  with _naming_damage(path), safetensors.safe_open(local, "numpy") as file:
     value = file.get_tensor(name)
   return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import sys
 import types
 
 import keras
@@ -377,6 +378,18 @@ def test_labels_of_a_hugging_face_folder(names, labels, theirs):
   assert (opened.source, opened.labels) == (str(folder), labels)
   # The labels are of a head that is not read.
   assert initial_labels(folder) == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_file_stays_mapped(theirs):
+  """Its pages would count as memory of the process, beside the model's."""
+  folder = pathlib.Path("there")
+  shutil.copytree(theirs, folder)
+  weights = model_folder.open_model(str(folder)).weights
+  for name in weights.shapes:
+    weights.read(name)
+  maps = pathlib.Path("/proc/self/maps").read_text()
+  assert str(folder.resolve()) not in maps
 
 
 def test_labels_of_a_training(tmp_path):
