@@ -109,7 +109,10 @@ def _clean_up(folder: str, before: set[str], error_class, error, trace) -> None:
     error: the exception.
     trace: its traceback.
   """
-  new = {n for n in os.listdir(folder) if not _MADE_EARLY.search(n)} - before
+  # All workers of a refused run remove the folder if it is empty, and another
+  # one may have been faster.
+  names = os.listdir(folder) if os.path.exists(folder) else []
+  new = {name for name in names if not _MADE_EARLY.search(name)} - before
 
   # SystemExit ends a training that a signal has stopped: it saved a checkpoint.
   has_failed = error and not isinstance(error, SystemExit)

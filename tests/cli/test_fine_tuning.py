@@ -7,8 +7,9 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert import run_classifier, run_squad
+from bert import modeling, run_classifier, run_squad
 from bert.cli import (
   fine_tuning,
   model_folder,
@@ -106,6 +107,15 @@ def test_settings_of_others_are_no_training(tmp_path):
   assert output_folder.trained_folder(settings) == "new"
   (tmp_path / "settings.json").write_text('{"max_seq_length": 1}')
   assert output_folder.trained_folder(settings) == "new"
+
+
+def test_a_folder_that_another_worker_removed_hides_no_fault(tmp_path):
+  settings = shared_flags.FineTuningSettings(output_dir=str(tmp_path / "out"))
+  strategy, config = tf.distribute.get_strategy(), modeling.BertConfig(9)
+  with pytest.raises(ValueError, match="the workers do not have the same"):
+    with output_folder.claim(settings, config, strategy):
+      (tmp_path / "out").rmdir()
+      raise ValueError("the workers do not have the same seed")
 
 
 def test_the_summary_of_a_folder_without_weights(tmp_path, capsys):
