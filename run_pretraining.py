@@ -7,7 +7,7 @@
 
 from bert.cli import pretraining, program
 
-PretrainingSettings = pretraining.PretrainingSettings
+PretrainingSettings = pretraining.DryRunSettings
 
 # Parses the flags, or prints --help, before the slow import of TensorFlow; see
 # bert/cli/program.py. `main` starts at the end of this file.
@@ -17,7 +17,12 @@ if __name__ == "__main__":
 import tensorflow as tf
 
 from bert import calls, heads
-from bert.cli import devices, pretraining_records, pretraining_run
+from bert.cli import (
+  cluster_plan,
+  devices,
+  pretraining_records,
+  pretraining_run,
+)
 
 
 def predict(outputs, features) -> dict[str, tf.Tensor]:
@@ -89,6 +94,12 @@ def main() -> None:
   strategy = devices.make_strategy(settings)
   config = pretraining_records.read_config(settings)
   data = pretraining_records.open_data(settings, config)
+
+  # Only calculates how a training on many devices would go.
+  if settings.dry_run:
+    model = heads.PretrainingModel(config, settings.compute_dtype)
+    cluster_plan.show(settings, model, loss, data.source, strategy)
+    return
 
   # From here on the output folder is this run's alone; at the end, `open_run`
   # prints what was written.

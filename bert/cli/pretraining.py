@@ -26,6 +26,7 @@ _data = typed_flags.group("Data")
 _model = typed_flags.group("Model")
 _training = typed_flags.group("Training")
 _evaluation = typed_flags.group("Evaluation")
+_devices = typed_flags.group("Devices")
 
 # Names of records to evaluate on, never to train on.
 _HELD_OUT = re.compile(
@@ -153,6 +154,47 @@ class PretrainingSettings(
       raise ValueError(
         "--group_by_length=true: a TPU takes batches of one shape"
       )
+    super().check()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DryRunSettings(PretrainingSettings):
+  """The same, and what bert/cli/cluster_plan.py calculates a training from."""
+
+  # One flag, not a switch and a number: without a number there is nothing to
+  # calculate. Of the other flags, --distribution and TF_CONFIG name devices
+  # that must be there, and --num_tpu_cores is ignored.
+  dry_run: int | None = _devices(
+    None,
+    "Trains and writes nothing, but times an update on this machine, and "
+    "calculates from it a training on this many devices: memory, hours, "
+    "communication, learning rates.",
+    least=1,
+    needs="do_train",
+  )
+  bandwidth_gbit: float | None = _devices(
+    None,
+    "For --dry_run: the bandwidth of the slowest link between the devices, in "
+    "gigabits a second.",
+    least=0.001,
+    needs="dry_run",
+  )
+
+  def check(self) -> None:
+    """Refuses what cannot be calculated, too."""
+    if self.dry_run:
+      flag = f"--dry_run={self.dry_run}"
+      if not self.bandwidth_gbit:
+        raise ValueError(f"{flag} needs --bandwidth_gbit")
+      if self.distribution != "default" or devices.uses_tpu(self):
+        raise ValueError(f"{flag} times one device: no --distribution, no TPU")
+
+      parts = self.gradient_accumulation_steps
+      if self.train_batch_size % (self.dry_run * parts):
+        raise ValueError(
+          f"--train_batch_size={self.train_batch_size} cannot be split evenly "
+          f"over {flag} devices and {parts} accumulation steps"
+        )
     super().check()
 
 

@@ -87,7 +87,7 @@ def train(
     return step, None
 
   runners = [
-    _make_runner(strategy, name, task, global_step)
+    make_runner(strategy, name, task, global_step)
     for name, task in tasks.items()
   ]
   return _run_steps(
@@ -132,7 +132,7 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
     plan: of the whole run.
     saved: the variables that checkpoints hold, by name.
     step: the step restored, 0 without a checkpoint.
-    runners: from `_make_runner`, one per task.
+    runners: from `make_runner`, one per task.
     task_of_step: the number of the task that makes each update.
     evaluation: an `_Evaluation` that has caught up with the step.
 
@@ -159,7 +159,7 @@ def _run_steps(strategy, plan, saved, step, runners, task_of_step, evaluation):
       if is_stopped:
         break
 
-      # `run_steps` of `_make_runner`.
+      # `run_steps` of `make_runner`.
       means, batch_size = runners[task_of_step[step]](count)
       step += count
       reporter.add(step, count, means, batch_size)
@@ -192,7 +192,12 @@ def _steps_of_same_task(task_of_step):
   return int(is_other.argmax()) if is_other.any() else len(is_other)
 
 
-def _make_runner(strategy, name, task, global_step):
+def make_runner(
+  strategy: tf.distribute.Strategy,
+  name: str,
+  task: training_plan.TrainingTask,
+  global_step: tf.Variable,
+) -> Callable[[int], tuple[dict[str, float], int]]:
   """Builds the function that makes n updates: means by name, batch size."""
   # The first batch is the one after the step that was restored.
   step = int(global_step.read_value())

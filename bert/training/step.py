@@ -22,7 +22,7 @@ model's parameters:
   loop.train          which resumes a checkpoint, builds the loop and calls
   loop._run_steps     which has the `while` over all updates; it reports, saves
                       and evaluates, and calls for some updates at a time
-  run_steps           of `_make_runner`, and by it `train_and_fetch`: names
+  run_steps           of `make_runner`, and by it `train_and_fetch`: names
                       errors, makes Python's numbers of tensors, and calls
   train_steps         the compiled loop: each round takes a batch, and calls
   replica_step        on each replica. `sum_weights` gives the weights of its

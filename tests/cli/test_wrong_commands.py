@@ -28,6 +28,7 @@ _TRAIN = f"{_MODEL} --output_dir=out --do_train"
 _FILE = f"run_classifier {_TRAIN} --task_name=file"
 _VECTORS = f"run_embedding {_TRAIN} --train_file=train.tsv"
 _SQUAD = f"run_squad {_TRAIN} --train_file=train.tsv"
+_PRETRAIN = f"run_pretraining {_TRAIN} --input_file=texts.txt"
 _RECORDS = "--input_file=texts.txt --output_file=x.tfrecord"
 _SEARCH = "search --input_file=texts.txt --index_file=x.npy"
 _EXPORT = "export_saved_model --export_dir=new --model_dir=."
@@ -192,6 +193,28 @@ COMMANDS = [
   (
     f"run_pretraining {_TRAIN} --input_file=texts.txt --teacher_only=true",
     "--teacher_only: use run_distillation.py --teacher_only=...",
+  ),
+  # A dry run, of which something is missing, idle or impossible.
+  (
+    f"{_PRETRAIN} --dry_run=4 --bandwidth_gbit=10 --train_batch_size=24 "
+    "--gradient_accumulation_steps=4",
+    "--train_batch_size=24 cannot be split evenly over --dry_run=4 devices and "
+    "4 accumulation steps",
+  ),
+  (f"{_PRETRAIN} --dry_run=4", "--dry_run=4 needs --bandwidth_gbit"),
+  (
+    f"{_PRETRAIN} --dry_run=4 --bandwidth_gbit=0",
+    "flag --bandwidth_gbit=0: ",
+  ),
+  (
+    f"{_PRETRAIN} --dry_run=4 --bandwidth_gbit=-1",
+    "flag --bandwidth_gbit=-1: ",
+  ),
+  (f"{_PRETRAIN} --dry_run=0 --bandwidth_gbit=10", "flag --dry_run=0: "),
+  (f"{_PRETRAIN} --bandwidth_gbit=10", "--bandwidth_gbit needs --dry_run"),
+  (
+    f"{_PRETRAIN} --dry_run=4 --bandwidth_gbit=10 --distribution=mirrored",
+    "--dry_run=4 times one device: no --distribution, no TPU",
   ),
   (
     f"run_distillation {_TRAIN} --input_file=texts.txt",
