@@ -8,12 +8,14 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
 
 from bert import modeling
 from bert.weights import checkpoints
+import paths
 import program_flags
 import same_training
 import schedulers
@@ -194,3 +196,22 @@ def test_the_files_for_sagemaker_start_a_program(tmp_path):
     program_flags.run_here(words),
     "--distribution=multi_worker: TF_CONFIG is not set",
   )
+
+
+@pytest.mark.slow  # It trains models/mini: seconds.
+def test_the_cell_for_colab_trains_on_a_table(tmp_path, monkeypatch):
+  (cell,) = [b for b in schedulers.blocks("") if "google.colab" in b]
+  (command,) = re.findall(
+    r"python (run_classifier\.py .*)", cell.replace("\\\n", " ")
+  )
+  drive = "/content/drive/MyDrive"
+  assert command.count(f"={drive}/") == 2
+  words = command.replace(drive, str(tmp_path)).split()
+
+  # The default names of the columns.
+  labels = [("good", "bad")[number % 2] for number in range(20)]
+  rows = [f"a {label} film {n}\t{label}\n" for n, label in enumerate(labels)]
+  (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(rows))
+  monkeypatch.chdir(paths.ROOT)
+  program_flags.succeed([sys.executable, *words])
+  assert checkpoints.saved_steps(str(tmp_path / "classifier"))
