@@ -239,10 +239,13 @@ def _make_train_steps(strategy, task, global_step, signature):
   Returns the latter, which takes an iterator of batches and n, and returns
   means by name.
   """
-  # Both replace a method of the encoder, before anything is recorded.
+  # Both replace a method of the encoder before anything is recorded. XLA, which
+  # compiles whole updates for TPUs, cannot compile a recorded layer within the
+  # loop over micro-batches: there, and on TPUs, all layers are recorded.
+  is_on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
   if task.plan.recompute:
     memory.recompute_layers(task.model.bert)
-  else:
+  elif task.plan.gradient_accumulation_steps == 1 and not is_on_tpu:
     recorded_layer.record_once(task.model.bert)
 
   # `replica_step` returns the losses as rows, in the order of their names. The

@@ -37,7 +37,7 @@ model's parameters:
 `train_steps`, `replica_step` and `forward_backward` are inner functions of
 `_make_train_steps`, `make_replica_step` and `make_forward_backward`. Python
 runs them once, to record their operations as a graph (`tf.function`, as
-torch.compile does), and the loop runs the graph. The encoder's layer is
+torch.compile does), and the loop runs the graph. The encoder's layer is mostly
 recorded once for all layers (bert/training/recorded_layer.py). AutoGraph would
 also record the `if` and `for` of Python; in this file none depends on a tensor,
 so it is off.
@@ -279,8 +279,8 @@ def make_sum_weights(
 
   @tf.function(autograph=False)
   def sum_weights(features):
-    # Any seed will do. With one, the encoder's layer is recorded for this call
-    # and the passes together: see bert/training/recorded_layer.py.
+    # Any seed will do. With one, the encoder's layer can be recorded for this
+    # call and the passes together: see bert/training/recorded_layer.py.
     outputs = task.forward(task.model, features, tf.zeros([2], tf.int32))
     losses = task.loss(outputs, features)
     return {
