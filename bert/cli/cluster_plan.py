@@ -123,8 +123,12 @@ def show(
   assert num_devices and gigabits  # The settings' `check` has asked for both.
   rate = settings.learning_rate
   given = training_run.make_plan(settings, settings.num_train_steps)
+
+  # What a device would compute at a time: a micro-batch of its share.
   parts = given.gradient_accumulation_steps
   rows = given.train_batch_size // (num_devices * parts)
+
+  # The optimizer is that of a training: its update is a part of the time.
   optimizer = optimization.create_optimizer(
     model.trainable_variables,
     rate,
@@ -133,6 +137,7 @@ def show(
   )
   task = training_plan.TrainingTask(model, optimizer, loss, source, given)
 
+  # Time and communication are of one micro-batch; the memory is of a share.
   update = _time_update(strategy, task, rows)
   size = _size_of_update(settings, task, rows * parts)
   needed = memory.estimate(model.bert.config, size) / memory.GIGABYTE
@@ -145,6 +150,8 @@ def show(
     f"{all_reduce:,.3g} s\n{_HEADER}"
   )
 
+  # More micro-batches mean a larger batch and fewer steps. The rows begin with
+  # what the flags ask for; one of them is the first with little communication.
   enough = smallest_accumulation(update, all_reduce)
   for n in sorted({parts, 2 * parts, 4 * parts, 8 * parts, enough}):
     print(_ROW.format(*make_plan(given, rate, update, all_reduce, n)))

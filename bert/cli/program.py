@@ -161,8 +161,8 @@ def _describe_failure(error: Exception) -> str | None:
 
     if isinstance(error, training_input.LOST_WORKER_ERRORS):
       return (
-        "another worker has ended or cannot be reached: start all "
-        "of them again, and they resume from the last checkpoint"
+        "another worker has ended or cannot be reached: start all of them "
+        "again, and they resume from the last checkpoint"
       )
   fault = messages.describe_shortage(error)
   return None if fault is None else f"out of memory: {fault}".rstrip(": ")

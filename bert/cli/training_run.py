@@ -94,11 +94,13 @@ class TrainingRun:
     """
     # Initial weights depend on --seed alone. Keras takes 32 bits of it.
     keras.utils.set_random_seed(self.settings.seed % 2**32)
+
     # `output_folder.load_weights` loads the weights next, if there are any.
     start = self.settings.init_checkpoint
     follow = bool(start or checkpoints.latest_checkpoint(self.folder))
     with self.strategy.scope(), checkpoints.values_follow(follow):
       self.model = create_model()
+
     self.predictor = prediction.Predictor(
       self.strategy, self.model, predict, forward
     )
