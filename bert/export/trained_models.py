@@ -229,19 +229,13 @@ def load_pretrained(
   if kind == answers.FILL_MASK:
     make, needed = heads.PretrainingModel, ("bert/", "cls/predictions/")
     if not config.is_bidirectional:
-      fault = "this model reads from left to right: only fill_mask.py makes its"
-      raise ValueError(f"--task=fill_mask: {fault} guesses")
+      raise ValueError(
+        "--task=fill_mask: this model reads from left to right: only "
+        "fill_mask.py makes its guesses"
+      )
     checkpoints.check_masked_lm(weights, [_MASKED_LM])
 
-  # The head of a task is no use without the settings of its training.
-  for name in ("output_weights", "cls/squad/output_weights"):
-    if name in weights.shapes:
-      print(
-        f"note: {weights.source} has the head of a task, {name}, which is left "
-        "out: how it answers is said by the folder of a training, or by what "
-        "convert_checkpoint.py makes of a Hugging Face classifier",
-        file=sys.stderr,
-      )
+  _note_heads(weights)
 
   # All weights are needed but for the pooler, which neither kind reads.
   with checkpoints.values_follow():
@@ -264,6 +258,19 @@ def load_pretrained(
     },
     weights=weights.source,
   )
+
+
+def _note_heads(weights: checkpoints.Weights) -> None:
+  """Says which heads are left out."""
+  # The head of a task is no use without the settings of its training.
+  for name in ("output_weights", "cls/squad/output_weights"):
+    if name in weights.shapes:
+      print(
+        f"note: {weights.source} has the head of a task, {name}, which is left "
+        "out: how it answers is said by the folder of a training, or by what "
+        "convert_checkpoint.py makes of a Hugging Face classifier",
+        file=sys.stderr,
+      )
 
 
 def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
