@@ -73,6 +73,9 @@ class MultitaskSettings(shared_flags.EvaluationSettings):
     if not remote.is_remote(self.tasks_file):
       files.read_json(self.tasks_file, list)
 
+  def check_split(self, replicas: int = 1) -> None:
+    """Leaves it to the tasks, whose batches have sizes of their own."""
+
 
 # The flags are parsed here, above the other imports: they load TensorFlow,
 # which takes seconds, and --help and wrong flags do not wait for it.
@@ -99,6 +102,8 @@ def main() -> None:
 
   # The strategy comes before the first tensor and the first model.
   strategy = devices.make_strategy(settings)
+  for task in tasks.values():
+    task.settings.check_split(strategy.num_replicas_in_sync)
   config = model_folder.read_config(settings)
 
   # The output folder is claimed once, and in it each task has a run of its own,

@@ -293,6 +293,16 @@ def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   np.testing.assert_array_equal(early[next_sentence], late[next_sentence])
 
 
+def test_devices_share_the_batches_of_tasks_not_of_the_run(tasks, two_devices):
+  folder, entries = tasks
+  flags = {"distribution": "mirrored", "train_batch_size": 3}
+  entry = {**entries["good"], "train_batch_size": 4}
+  succeed(tiny.run_tasks(folder, [entry], "even", num_train_steps=1, **flags))
+  result = tiny.run_tasks(folder, [entries["good"]], "odd", **flags)
+  program_flags.assert_refused(result, "--train_batch_size=3 cannot be split")
+  assert not (folder / "odd").exists()
+
+
 def test_a_file_that_is_no_list_is_refused(tasks):
   result = tiny.run_tasks(tasks[0], {"name": "good"}, "no-list")
   program_flags.assert_refused(result, "expected a JSON list")
@@ -360,6 +370,11 @@ def test_a_task_may_repeat_the_vocabulary_and_the_casing(tasks):
       "task 'good': best_metric is loss, but --best_metric=good/accuracy",
     ),
     ({"kind": "causal_lm"}, {}, "task 'good': causal_lm needs a config with c"),
+    (
+      {"train_batch_size": 5},
+      {"gradient_accumulation_steps": 3},
+      "task 'good': --train_batch_size=5 cannot be split evenly over 1 ",
+    ),
   ],
 )
 def test_flags_that_contradict_each_other(tasks, fields, flags, message):

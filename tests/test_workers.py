@@ -118,6 +118,22 @@ def test_devices_and_parts_make_the_same_updates(
     same_training.assert_same_files(program, tmp_path / name, tmp_path / "out")
 
 
+@pytest.mark.parametrize("program", ["run_pretraining", "run_classifier"])
+def test_a_batch_that_devices_cannot_share_is_refused_first(
+  program, two_devices, tmp_path
+):
+  command = tiny.prepare(program, tmp_path)
+  before = sorted(tmp_path.rglob("*"))
+  flags = ["--distribution=mirrored", "--train_batch_size=3"]
+  result = program_flags.run_here([*command, *flags])
+  program_flags.assert_refused(
+    result,
+    "--train_batch_size=3 cannot be split evenly over 2 replicas and 1 "
+    "accumulation steps: expected a multiple of 2",
+  )
+  assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.fixture(name="model_folder", scope="module")
 def write_model(tmp_path_factory):
   folder = tmp_path_factory.mktemp("model")

@@ -116,15 +116,22 @@ def _check_jobs(
     found = ", ".join(others) or "none"
     raise ValueError(f"not a cluster of workers: found {found}")
 
-  addresses = [address for tasks in jobs.values() for address in tasks]
+  # Names of hosts have no capitals of their own.
+  addresses = [str(a).lower() for tasks in jobs.values() for a in tasks]
   for address in addresses:
-    if not re.fullmatch(r"\S+:\d+", str(address)):
+    if not _is_address(address):
       raise ValueError(f"{address}: not an address with a port")
     if addresses.count(address) > 1:
       raise ValueError(f"{address} is named twice")
 
   if index is None or not 0 <= index < len(jobs.get(job or "", ())):
     raise ValueError(f"no such worker: type {job}, index {index}")
+
+
+def _is_address(text: str) -> bool:
+  """Returns whether a text is a host, or an IPv6 address in [], and a port."""
+  found = re.fullmatch(r"(?:[^\s/:\[\]]+|\[[0-9a-f:.%]+\]):([0-9]{1,5})", text)
+  return bool(found) and 0 < int(found[1]) < 2**16
 
 
 def _read_slurm(tf):

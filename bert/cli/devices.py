@@ -184,6 +184,10 @@ def make_strategy(settings: DeviceSettings, says_so: bool = True):
   # The strategy first: several workers must connect before TensorFlow's devices
   # are used, or it fails with "Collective ops must be configured at startup".
   strategy = _make_strategy(tf, settings)
+  # Programs that train have it. They have not read their data yet.
+  if check_split := getattr(settings, "check_split", None):
+    check_split(strategy.num_replicas_in_sync)
+
   tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
   if tf.config.list_logical_devices("GPU"):
     if settings.deterministic:
@@ -220,14 +224,23 @@ def _make_strategy(tf, settings):
 
 
 def _warn_of_unused_gpu() -> None:
-  """Warns on a machine whose GPU the installed TensorFlow cannot use."""
-  is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-  has_gpu = glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi")
-  if has_gpu and not is_hidden:
+  """Warns of a GPU that is not there, or that TensorFlow cannot use."""
+  visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+  if visible in ("", "-1"):  # It hides all GPUs.
+    return
+
+  asked = f"CUDA_VISIBLE_DEVICES={visible}"
+  if glob.glob("/dev/nvidia[0-9]*") or shutil.which("nvidia-smi"):
+    cause = f", or there is no GPU of {asked}" if visible else ""
     progress.note(
       "warning: this machine has an NVIDIA GPU, but TensorFlow finds no CUDA "
-      "libraries for it and computes on the CPU: pip install "
+      f"libraries for it{cause}, and computes on the CPU: pip install "
       "'tensorflow[and-cuda]', or set CUDA_VISIBLE_DEVICES=-1 to hide the GPU"
+    )
+  elif visible:
+    progress.note(
+      f"warning: {asked}, but this machine has no NVIDIA GPU: TensorFlow "
+      "computes on the CPU"
     )
 
 

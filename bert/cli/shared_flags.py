@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from bert.cli import devices, flag_texts, typed_flags
-from bert.data import file_search, path_checks
+from bert.data import file_search, messages, path_checks
 from bert.vocabularies import vocabulary_table
 
 # The groups under which --help lists the flags.
@@ -195,7 +195,15 @@ class TrainingSettings(ModelSettings):
       *names, last = [f"--{name}=true" for name in work]
       raise ValueError(f"nothing to do: pass {', '.join(names)} or {last}")
 
+    self.check_split()
     super().check()
+
+  def check_split(self, replicas: int = 1) -> None:
+    """Refuses a batch that cannot be split, once the devices are known, too."""
+    if self.do_train:
+      messages.check_split(
+        self.train_batch_size, replicas, self.gradient_accumulation_steps
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Words for messages: lists, places, and faults of text and of memory."""
+"""Words for messages: lists, places, faults of text, batches and memory."""
 
 import codecs
 from collections.abc import Iterable, Sequence
@@ -52,6 +52,22 @@ def describe_unlabelled(
   more = ["..."] if count > len(first) else []
   listing = ", ".join(first + more)
   return f"{listing}: no {label}; {count:,} of {total:,} {rows} have none"
+
+
+def check_split(batch_size: int, replicas: int, parts: int) -> None:
+  """Raises a ValueError if replicas or micro-batches would differ in size.
+
+  Args:
+    batch_size: rows per update.
+    replicas: how many devices share them, over all workers.
+    parts: micro-batches of a replica.
+  """
+  if batch_size % (replicas * parts):
+    raise ValueError(
+      f"--train_batch_size={batch_size} cannot be split evenly over {replicas} "
+      f"replicas and {parts} accumulation steps: expected a multiple of "
+      f"{replicas * parts}"
+    )
 
 
 def check_unicode(text: str, name: str) -> None:

@@ -17,6 +17,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
+from bert.data import messages
 from bert.inputs import training_input
 from bert.training import (
   memory,
@@ -72,7 +73,11 @@ def train(
 
   # Wrong flags must fail before a checkpoint is read, which may take long.
   for task in tasks.values():
-    _check_split(task.plan, strategy)
+    messages.check_split(
+      task.plan.train_batch_size,
+      strategy.num_replicas_in_sync,
+      task.plan.gradient_accumulation_steps,
+    )
 
   # A checkpoint holds the parameters, the moments of Adam, and the step.
   variables, slots = name_variables(tasks)
@@ -360,17 +365,6 @@ def _replica_batches(source, plan, replicas, context, step):
     tf.data.experimental.AutoShardPolicy.OFF
   )
   return training_input.prefetch(batches.with_options(options), 2)
-
-
-def _check_split(plan, strategy):
-  """Raises a ValueError if replicas or micro-batches would differ in size."""
-  replicas = strategy.num_replicas_in_sync
-  parts = plan.gradient_accumulation_steps
-  if plan.train_batch_size % (replicas * parts):
-    raise ValueError(
-      f"--train_batch_size={plan.train_batch_size} cannot be split evenly over "
-      f"{replicas} replicas and {parts} accumulation steps"
-    )
 
 
 def _make_global_step(strategy):

@@ -59,7 +59,13 @@ def refuse(cluster):
     (config(worker={"1": "b:1"}), "1: not an address with a port"),
     (config(worker=[]), "no such worker: type worker, index 0"),
     (config(worker=["host0", "host1"]), "host0: not an address with a port"),
+    (config(worker=["host0:0", HOSTS[1]]), "host0:0: not an address"),
+    (config(worker=[HOSTS[0], "host1:65536"]), "host1:65536: not an address"),
+    (config(worker=["grpc://host0:1"]), "grpc://host0:1: not an address"),
+    (config(worker=["host0:1:2"]), "host0:1:2: not an address"),
+    (config(worker=["fe80::1:2222"]), "fe80::1:2222: not an address"),
     (config(worker=[HOSTS[0]] * 2), "host0:2222 is named twice"),
+    (config(worker=[HOSTS[0], "HOST0:2222"]), "host0:2222 is named twice"),
     (config(worker=HOSTS, chief=HOSTS[1:]), "host1:2222 is named twice"),
     (config({}, worker=HOSTS), "no such worker: type None, index None"),
     (config({**TASK, "index": 2}, worker=HOSTS), "type worker, index 2"),
@@ -135,6 +141,13 @@ def test_a_task_of_slurm_finds_itself_in_any_order(monkeypatch, found):
   addresses = [f"n{node}:{port}" for node in (10, 9) for port in (12112, 12113)]
   cluster = {"worker": addresses}
   assert found == [(cluster, "worker", index) for index in (2, 3, 0, 1)]
+
+
+def test_addresses_of_ipv6_stand_in_brackets(monkeypatch, found):
+  hosts = ["[fe80::1]:2222", "[fe80::2]:2222"]
+  monkeypatch.setenv("TF_CONFIG", config(worker=hosts))
+  clusters.make_strategy("tf_config")
+  assert found == [({"worker": hosts}, "worker", 0)]
 
 
 @pytest.mark.parametrize("name", schedulers.ALL)

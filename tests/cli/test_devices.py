@@ -1,5 +1,6 @@
 """What computes: said at the start, the same bits on a GPU, a GPU unused."""
 
+import glob
 import os
 import shutil
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from bert.cli import devices
 from bert.data import processor
+import paths
 import program_flags
 
 
@@ -75,20 +77,49 @@ def test_gpus_repeat_and_are_exact_by_default(
 
 
 @pytest.mark.parametrize(
-  ("found", "hidden", "warns"),
-  [(None, "", False), ("/bin/nvidia-smi", None, True), ("/bin/x", "-1", False)],
+  ("found", "visible", "warning"),
+  [
+    (None, None, ""),
+    (None, "", ""),
+    (None, "0", "CUDA_VISIBLE_DEVICES=0, but this machine has no NVIDIA GPU"),
+    ("/bin/x", None, "finds no CUDA libraries for it, and computes on the CPU"),
+    (
+      "/bin/x",
+      "9",
+      "for it, or there is no GPU of CUDA_VISIBLE_DEVICES=9, and",
+    ),
+    ("/bin/x", "-1", ""),
+  ],
 )
-def test_a_gpu_without_its_libraries_is_a_warning(
-  found, hidden, warns, asked, monkeypatch, capsys
+def test_a_gpu_that_is_not_there_or_of_no_use_is_a_warning(
+  found, visible, warning, asked, monkeypatch, capsys
 ):
   monkeypatch.setattr(shutil, "which", lambda name: found)
+  monkeypatch.setattr(glob, "glob", lambda pattern: [])
   monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-  if hidden is not None:
-    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", hidden)
+  if visible is not None:
+    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", visible)
   run()
   errors = capsys.readouterr().err
-  assert ("finds no CUDA libraries" in errors) == warns
+  assert warning in errors
+  assert len(errors.splitlines()) == bool(warning)
   assert "deterministic" not in flags.FLAGS
+
+
+def test_the_page_names_the_cuda_of_this_tensorflow():
+  build = tf.sysconfig.get_build_info()
+  if not build.get("is_cuda_build"):
+    pytest.skip("this TensorFlow is not for NVIDIA GPUs")
+  page = (paths.ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+  text = " ".join(page.split())
+  major, minor, *_ = build["cuda_version"].split(".")
+  assert f"CUDA {major}.{minor} and cuDNN {build['cudnn_version']}" in text
+
+  # Machine code is for one kind of GPU; PTX is for later ones, too.
+  *codes, ptx = build["cuda_compute_capabilities"]
+  codes = [f"{code[3:-1]}.{code[-1]}" for code in codes]
+  assert f"{', '.join(codes[:-1])} and {codes[-1]}" in text
+  assert ptx == "compute_90" and "PTX of 9.0" in text
 
 
 @pytest.mark.parametrize("has_products", [True, False])

@@ -194,6 +194,15 @@ COMMANDS = [
     f"run_pretraining {_TRAIN} --input_file=texts.txt --teacher_only=true",
     "--teacher_only: use run_distillation.py --teacher_only=...",
   ),
+  (
+    f"{_PRETRAIN} --train_batch_size=24 --gradient_accumulation_steps=5",
+    "--train_batch_size=24 cannot be split evenly over 1 replicas and 5 "
+    "accumulation steps: expected a multiple of 5",
+  ),
+  (
+    f"{_FILE} --train_file=train.tsv --gradient_accumulation_steps=3",
+    "--train_batch_size=32 cannot be split evenly over 1 replicas and 3",
+  ),
   # A dry run, of which something is missing, idle or impossible.
   (
     f"{_PRETRAIN} --dry_run=4 --bandwidth_gbit=10 --train_batch_size=24 "

@@ -1,6 +1,7 @@
 """The loop: equal on any number of devices, resumed as if never stopped."""
 
 import dataclasses
+import functools
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert import heads
-from bert.inputs import training_input
+from bert.inputs import records, training_input
 from bert.training import (
   loop,
   model_selection,
@@ -257,6 +258,36 @@ def test_no_iterator_waits_for_the_thread_that_tunes_it():
   batches = training_input.prefetch(tf.data.Dataset.range(5), 2)
   assert not batches.options().autotune.enabled
   assert list(batches.as_numpy_iterator()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_share_every_batch_and_take_each_row_once(workers, tmp_path):
+  """From several files, shuffled, and after a step at which they resume."""
+  paths = [str(tmp_path / f"{n}.tfrecord") for n in range(3)]
+  for number, path in enumerate(paths):
+    with tf.io.TFRecordWriter(path) as writer:
+      for row in range(16):
+        writer.write(str(16 * number + row))
+  source = training_input.TrainingInput(
+    rows=functools.partial(records.training_dataset, paths, 1),
+    parse=lambda rows: {"row": tf.strings.to_number(rows, tf.int32)},
+    describe_row=str,
+    find_fault=lambda: None,
+  )
+  plan = training_plan.TrainingPlan("", 9, 8)
+  shares = []
+  for worker in range(workers):
+    context = tf.distribute.InputContext(workers, worker, workers)
+    batches = loop._replica_batches(source, plan, workers, context, 2)
+    rows = [batch["row"].numpy() for batch in batches.take(4)]
+    assert {len(row) for row in rows} == {8 // workers}
+    shares.append(np.stack(rows))
+
+  # The batches of one process, from the third on. Six are an epoch.
+  found = np.concatenate(shares, axis=1)
+  alone = [int(row) for _, row in source.rows(0).take(48)]
+  assert found.flatten().tolist() == alone[16:]
+  assert sorted(alone) == list(range(48))
 
 
 @pytest.mark.parametrize("devices", [1, 2])
