@@ -39,6 +39,7 @@ _READ_ERRORS = (
   ValueError,
   IndexError,
 )
+_RELEASED = "bert_model.ckpt"  # The prefix in every release of Google's.
 _INDEX, _DATA = ".index", ".data-00000-of-00001"
 _SAVED = re.compile(r"model\.ckpt-(\d+)\.index")
 _SAVED_DATA = re.compile(r"model\.ckpt-(\d+)\.data-00000-of-00001")
@@ -119,6 +120,10 @@ def find_checkpoint(path: str) -> str:
     raise ValueError(
       f"{path}: several checkpoints, name one: {sorted(indices)}"
     )
+
+  # In the V1 format it has no index; every release has this name.
+  if _exists(release := tf.io.gfile.join(path, _RELEASED)):
+    return release
   entries = sorted(tf.io.gfile.listdir(path))[:10]
   raise ValueError(f"{path}: no checkpoint there; the folder holds {entries}")
 
@@ -494,7 +499,7 @@ def write(
   Raises:
     ValueError: if it cannot be written; older checkpoints are untouched then.
   """
-  prefix = tf.io.gfile.join(folder, "bert_model.ckpt")
+  prefix = tf.io.gfile.join(folder, _RELEASED)
   if step is not None:
     prefix = checkpoint_prefix(folder, step)
 
