@@ -25,7 +25,8 @@ from bert.weights import checkpoints, fitting
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-_LAYER = r"/(?:transformer/layer_|_transformer_layers/)(\d+)/"
+# In 2019 it was bert_model/encoder/layer_0, with embedding_postprocessor.
+_LAYER = r"/(?:transformer/layer_|encoder/layer_|_transformer_layers/)(\d+)/"
 _POOLER = "bert/pooler/dense/"
 # Trained with the next sentence, this one is what Model Garden hands on.
 _NEXT_POOLER = "next_sentence/pooler_dense/"
@@ -44,9 +45,13 @@ _NAMES = (
   ("^.*/_embedding_layer/embeddings$", "bert/embeddings/word_embeddings"),
   ("^.*/masked_lm/embedding_table$", "bert/embeddings/word_embeddings"),
   (r"^.*/_?(position|type)_embeddings?(_layer)?/\w+$", r"\1_embeddings"),
+  ("^.*/embedding_postprocessor/(position|type)_emb", r"\1_emb"),
   ("^position_embeddings$", "bert/embeddings/position_embeddings"),
   ("^type_embeddings$", "bert/embeddings/token_type_embeddings"),
-  ("^.*/embeddings/layer_norm/", "bert/embeddings/LayerNorm/"),
+  (
+    "^.*/(embeddings|embedding_postprocessor)/layer_norm/",
+    "bert/embeddings/LayerNorm/",
+  ),
   ("^.*/_embedding_norm_layer/", "bert/embeddings/LayerNorm/"),
   ("^.*/_?embedding_projection/", "bert/embeddings/project/"),
   ("^.*/(pooler_transform|_pooler_layer)/", _POOLER),

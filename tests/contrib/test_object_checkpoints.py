@@ -18,6 +18,7 @@ import any_model
 from bert import heads
 from bert.cli import model_folder
 from bert.contrib import object_checkpoints
+from bert.convert import models
 from bert.weights import checkpoints
 from paths import SHARED
 
@@ -96,6 +97,50 @@ def test_keys_do_where_full_names_are_missing(name, tmp_path):
   expected.pop("cls/seq_relationship/output_bias", None)
   assert found.keys() == expected.keys()
   assert all(np.array_equal(found[key], expected[key]) for key in found)
+
+
+# Names of 2019, which TF-Hub's version 1 has, as Model Garden's converter made
+# them of Google's names (official/nlp/bert/tf1_checkpoint_converter_lib.py).
+NAMES_OF_2019 = (
+  ("bert", "bert_model"),
+  ("embeddings/word_embeddings", "word_embeddings/embeddings"),
+  (
+    "embeddings/token_type_embeddings",
+    "embedding_postprocessor/type_embeddings",
+  ),
+  ("embeddings/position_emb", "embedding_postprocessor/position_emb"),
+  ("embeddings/LayerNorm", "embedding_postprocessor/layer_norm"),
+  ("attention/self", "self_attention"),
+  ("attention/output/dense", "self_attention_output"),
+  ("attention/output/LayerNorm", "self_attention_layer_norm"),
+  ("intermediate/dense", "intermediate"),
+  ("output/dense", "output"),
+  ("output/LayerNorm", "output_layer_norm"),
+  ("pooler/dense", "pooler_transform"),
+)
+
+
+def with_heads(name, value):
+  """Gives the heads of attention an axis of their own, [H, N, D]."""
+  if "self_attention/" in name:
+    return value.reshape(*value.shape[:-1], 2, -1)
+  is_output = name.endswith("self_attention_output/kernel")
+  return value.reshape(2, -1, value.shape[-1]) if is_output else value
+
+
+def test_reads_the_names_of_2019(tmp_path):
+  values = any_model.values(FIXTURES / "functional")
+  expected = {n: v for n, v in values.items() if n.startswith("bert/")}
+  variables = []
+  for name, value in expected.items():
+    name = models.rename(name, NAMES_OF_2019)
+    variables.append(tf.Variable(with_heads(name, value), name=name))
+  tf.train.Checkpoint(v=variables).write(str(tmp_path / "variables/variables"))
+  (tmp_path / "saved_model.pb").touch()
+  found = any_model.values(tmp_path)
+  assert found.keys() == expected.keys()
+  assert all(np.array_equal(found[n], expected[n]) for n in found)
+  assert model_folder.open_model(str(tmp_path)).config == any_model.CONFIG
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
