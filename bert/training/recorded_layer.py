@@ -24,13 +24,19 @@ def record_once(bert: modeling.BertModel) -> None:
 
   Only layers of bert/encoders/compiled.py are known to be alike. A class of
   somebody else may do in one layer what it does not do in the next, so a model
-  with other layers stays as it is.
+  with other layers stays as it is; and so does one whose layers are made with
+  different configs, such as a dropout that grows from layer to layer.
   """
   if not isinstance(bert, compiled.BertModel):
     return
   encoder = bert.encoder
   blocks = encoder.blocks
-  if any(type(block) is not compiled.EncoderLayer for block in blocks):
+  # Another encoder may do more than call its layers.
+  if type(encoder) is not modeling.Encoder:
+    return
+  if type(blocks[0]) is not compiled.EncoderLayer:
+    return
+  if any(_kind(block) != _kind(blocks[0]) for block in blocks):
     return
 
   # TensorFlow would otherwise copy the function to where it is called, and then
@@ -60,3 +66,9 @@ def record_once(bert: modeling.BertModel) -> None:
     return states, [None] * len(states)
 
   encoder.call = call
+
+
+def _kind(block):
+  """Returns what layers share that differ only in their weights."""
+  variables = [(v.name, v.shape) for v in block.variables]
+  return type(block), block.config, block.dtype_policy, variables

@@ -107,8 +107,41 @@ class DeeperModel(compiled.BertModel):
   block_class = DeeperLayer
 
 
-@pytest.mark.parametrize("model_class", [DeeperModel, modeling.BertModel])
-def test_layers_of_other_classes_are_left_alone(model_class):
+class GrowingModel(compiled.BertModel):
+  """Its layers have a dropout that grows from one to the next."""
+
+  def __init__(self, config, dtype=None, **kwargs):
+    super().__init__(config, dtype, **kwargs)
+    for i, block in enumerate(self.encoder.blocks):
+      for layer in block._flatten_layers():
+        if isinstance(layer, modeling.Layer):
+          layer.config = dataclasses.replace(
+            config, hidden_dropout_prob=0.1 * i
+          )
+
+
+class SummingEncoder(modeling.Encoder):
+  """It returns the sum of all layers."""
+
+  def call(self, hidden, input_mask, seed=None):
+    states, attention = super().call(hidden, input_mask, seed)
+    return [*states[:-1], tf.add_n(states)], attention
+
+
+class SummingModel(compiled.BertModel):
+  """Its encoder does more than call its layers."""
+
+  def make(self, part_class, name, *args):
+    is_encoder = part_class is modeling.Encoder
+    part_class = SummingEncoder if is_encoder else part_class
+    return super().make(part_class, name, *args)
+
+
+@pytest.mark.parametrize(
+  "model_class",
+  [DeeperModel, GrowingModel, SummingModel, modeling.BertModel],
+)
+def test_models_whose_layers_are_not_alike_are_left_alone(model_class):
   bert = make(model_class=model_class)
   recorded_layer.record_once(bert)
   assert "call" not in vars(bert.encoder)
