@@ -21,7 +21,7 @@ absl.app.faulthandler = None
 
 def pytest_configure(config):
   # TensorFlow allows this only before it is used. Programs have one device all
-  # the same, but with --distribution=mirrored (see `two_devices` below).
+  # the same, but with --distribution=mirrored.
   hands_on = getattr(config.option, "numprocesses", None)
   if not hands_on or hasattr(config, "workerinput"):
     import tensorflow as tf
@@ -74,22 +74,6 @@ def write(tmp_path, monkeypatch):
     return name
 
   return write_file
-
-
-@pytest.fixture(name="two_devices")
-def give_the_programs_two_devices(monkeypatch):
-  """Programs that are called in this process share its one strategy of two."""
-  import tensorflow as tf
-
-  import replicas
-
-  strategy = replicas.two_replicas()
-
-  def make(devices):
-    assert len(devices) == 2
-    return strategy
-
-  monkeypatch.setattr(tf.distribute, "MirroredStrategy", make)
 
 
 # What hangs is stopped in fuzzing.py: a deadline would measure the machine.

@@ -23,7 +23,7 @@ def write_unmasked_data(tmp_path):
 
 
 @pytest.mark.slow
-def test_devices_and_parts_learn_the_same(unmasked, two_devices, tmp_path):
+def test_devices_and_parts_learn_the_same(unmasked, tmp_path):
   unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}
   unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
   arguments = command_distillation(tmp_path, **unmasked)

@@ -233,7 +233,7 @@ def test_a_mean_of_scores_that_are_better_if_lower_is_refused():
 
 
 @pytest.mark.slow  # Half a minute.
-def test_two_replicas_train_what_one_does(tasks, two_devices):
+def test_two_replicas_train_what_one_does(tasks):
   folder, entries = tasks
   # Their heads have no dropout, whose masks are others on two devices.
   pair = [entries["colors"], entries["words"]]
@@ -293,7 +293,7 @@ def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   np.testing.assert_array_equal(early[next_sentence], late[next_sentence])
 
 
-def test_devices_share_the_batches_of_tasks_not_of_the_run(tasks, two_devices):
+def test_devices_share_the_batches_of_tasks_not_of_the_run(tasks):
   folder, entries = tasks
   flags = {"distribution": "mirrored", "train_batch_size": 3}
   entry = {**entries["good"], "train_batch_size": 4}

@@ -334,7 +334,7 @@ def test_records_of_another_kind_are_refused(
 
 
 @pytest.mark.slow
-def test_devices_and_parts_draw_the_same_masks(unmasked, two_devices, tmp_path):
+def test_devices_and_parts_draw_the_same_masks(unmasked, tmp_path):
   command = unmasked_records.command(tmp_path, **unmasked)
   program_flags.succeed(command)
   unmasked_records.assert_same_on_devices(command, tmp_path)

@@ -143,7 +143,6 @@ def test_flags_of_a_file(given, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("two_devices")
 def test_several_devices(given, tmp_path):
   """As many as the program would take; the scope of a strategy is refused."""
   one = run_classifier.run(**given)

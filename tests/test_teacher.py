@@ -161,9 +161,7 @@ def saved(folder):
 
 
 @pytest.mark.slow
-def test_devices_and_parts_make_the_same_updates(
-  taught, two_devices, monkeypatch, tmp_path
-):
+def test_devices_and_parts_make_the_same_updates(taught, monkeypatch, tmp_path):
   monkeypatch.setattr(modeling, "dropout", lambda x, rate, seed: x)
   kinds = {"one": {}, "parts": {"gradient_accumulation_steps": 2}}
   kinds["devices"] = {"distribution": "mirrored"}

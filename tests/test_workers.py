@@ -102,9 +102,7 @@ def test_workers_that_go_on_stop_early_together(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", tiny.TRAINERS)
-def test_devices_and_parts_make_the_same_updates(
-  program, two_devices, no_dropout, tmp_path
-):
+def test_devices_and_parts_make_the_same_updates(program, no_dropout, tmp_path):
   command = tiny.prepare(program, tmp_path)
   program_flags.succeed(command)
   for name, flags in {
@@ -119,9 +117,7 @@ def test_devices_and_parts_make_the_same_updates(
 
 
 @pytest.mark.parametrize("program", ["run_pretraining", "run_classifier"])
-def test_a_batch_that_devices_cannot_share_is_refused_first(
-  program, two_devices, tmp_path
-):
+def test_a_batch_that_devices_cannot_share_is_refused_first(program, tmp_path):
   command = tiny.prepare(program, tmp_path)
   before = sorted(tmp_path.rglob("*"))
   flags = ["--distribution=mirrored", "--train_batch_size=3"]
@@ -160,9 +156,7 @@ def infer(program, model_folder, **flags):
   ("program", "flags"),
   [(extract_features, {"layers": "-1,0"}), (fill_mask, {"top_k": 3})],
 )
-def test_inference_on_two_devices(
-  program, flags, model_folder, two_devices, tmp_path
-):
+def test_inference_on_two_devices(program, flags, model_folder, tmp_path):
   flags = {"output_format": "jsonl", "batch_size": 1, **flags}
   for name in ("default", "mirrored"):
     path = tmp_path / name

@@ -1,6 +1,7 @@
 """Devices, precision and the distribution strategy that the flags choose."""
 
 import dataclasses
+import functools
 import glob
 import os
 import shutil
@@ -206,7 +207,7 @@ def _make_strategy(tf, settings):
     # All GPUs; without one, all CPUs, which tests make several of.
     gpus = tf.config.list_logical_devices("GPU")
     devices = gpus or tf.config.list_logical_devices("CPU")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return mirror(*(device.name for device in devices))
 
   if distribution == "multi_worker":
     return clusters.make_strategy(settings.cluster)
@@ -221,6 +222,20 @@ def _make_strategy(tf, settings):
 
   # One device: TensorFlow's default strategy.
   return tf.distribute.get_strategy()
+
+
+@functools.cache
+def mirror(*names: str):
+  """Makes the strategy of some devices of this machine, once in a process.
+
+  Every strategy numbers its all-reduces from the start again, and TensorFlow,
+  which keeps their shapes as long as the process lives, now and then holds
+  those of an earlier run against a later one: "Shape mismatch in the collective
+  instance". So the runs that Python calls one after the other share one.
+  """
+  import tensorflow as tf
+
+  return tf.distribute.MirroredStrategy(list(names))
 
 
 def _warn_of_unused_gpu() -> None:

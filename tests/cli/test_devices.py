@@ -12,6 +12,7 @@ from bert.cli import devices
 from bert.data import processor
 import paths
 import program_flags
+import replicas
 
 
 class Main:
@@ -160,3 +161,16 @@ def test_auto_asks_the_gpu(capability, chosen, monkeypatch):
 def test_auto_on_a_tpu():
   settings = devices.DeviceSettings(precision="auto", use_tpu=True)
   assert devices.choose_precision(settings).precision == "bfloat16"
+
+
+def test_the_runs_of_a_process_share_one_strategy():
+  strategies = [
+    program_flags.read(
+      devices.DeviceSettings,
+      lambda settings_class: devices.make_strategy(settings_class.read()),
+      distribution="mirrored",
+    )
+    for _ in range(2)
+  ]
+  assert strategies[0].num_replicas_in_sync == 2
+  assert strategies[0] is strategies[1] is replicas.two_replicas()

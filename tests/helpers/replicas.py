@@ -1,19 +1,18 @@
 """The strategy of two replicas, of which a process should have only one."""
 
-import functools
-
 import tensorflow as tf
 
+from bert.cli import devices
 
-@functools.cache
+
 def two_replicas():
   """Returns a strategy of the two logical CPUs that conftest.py makes.
 
-  Always the same: every strategy numbers its all-reduces from the start again,
-  and TensorFlow, which keeps their shapes as long as the process lives, now and
-  then holds another's against it ("Shape mismatch in the collective instance").
+  It is that of --distribution=mirrored: `devices.mirror` says why there is one.
   """
-  return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+  cpus = tf.config.list_logical_devices("CPU")
+  assert len(cpus) == 2
+  return devices.mirror(*(cpu.name for cpu in cpus))
 
 
 def strategy_of(count):
