@@ -10,6 +10,8 @@ import contextlib
 import os
 import re
 
+from bert.data import messages
+
 # The choices of --cluster, and the variables that each of them reads.
 VARIABLES = {
   "tf_config": ("TF_CONFIG",),
@@ -82,13 +84,22 @@ def make_strategy(cluster: str | None):
     job, index = resolver.task_type, resolver.task_id
     jobs = resolver.cluster_spec().as_dict()
     _check_jobs(jobs, job, index)
+    # TensorFlow's packages have no other, and end in a traceback.
+    if (layer := resolver.rpc_layer or "grpc") != "grpc":
+      raise ValueError(f'rpc_layer is {layer!r}: expected "grpc", or none')
+
+  # One that never starts, or a wrong name, leaves this worker waiting: the line
+  # says for whom.
+  own = jobs[job][index]
+  if others := [a for tasks in jobs.values() for a in tasks if a != own]:
+    print(f"{own}: waiting for {messages.list_names(others)}", flush=True)
 
   try:
     with _naming(cluster, (ValueError,)):  # Such as two chiefs.
       return tf.distribute.MultiWorkerMirroredStrategy(resolver)
   except tf.errors.UnknownError as error:
     raise ValueError(
-      f"this worker cannot listen at {jobs[job][index]}: {error.message}: is "
+      f"this worker cannot listen at {own}: {error.message}: is "
       "the port in use?"
     ) from None
 

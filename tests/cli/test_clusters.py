@@ -74,6 +74,14 @@ def refuse(cluster):
     (config({**TASK, "index": None}, worker=HOSTS), "not 'NoneType'"),
     (config({**TASK, "type": "ps"}, worker=HOSTS), "type ps, index 0"),
     (config(TASK, worker=[None, "host1:2222"]), "None"),
+    (
+      json.dumps({**json.loads(config(worker=HOSTS)), "rpc_layer": "http"}),
+      "rpc_layer is 'http'",
+    ),
+    (
+      json.dumps({**json.loads(config(worker=HOSTS)), "rpc_layer": 5}),
+      "rpc_layer is 5",
+    ),
   ],
 )
 def test_a_wrong_tf_config_is_refused(value, fault, monkeypatch):
@@ -151,7 +159,7 @@ def test_addresses_of_ipv6_stand_in_brackets(monkeypatch, found):
 
 
 @pytest.mark.parametrize("name", schedulers.ALL)
-def test_a_scheduler_names_two_workers(name, monkeypatch, found):
+def test_a_scheduler_names_two_workers(name, monkeypatch, found, capsys):
   flags, make = schedulers.ALL[name]
   (cluster,) = re.findall(r"--cluster=(\w+)", " ".join(flags)) or [None]
   for variables in make():
@@ -160,4 +168,10 @@ def test_a_scheduler_names_two_workers(name, monkeypatch, found):
     clusters.make_strategy(cluster)
   cluster = found[0][0]
   assert found == [(cluster, "worker", index) for index in range(2)]
-  assert len({*cluster["worker"]}) == 2
+  first, second = cluster["worker"]
+  assert first != second
+  # A worker says for whom it waits: a name may be wrong.
+  assert capsys.readouterr().out.splitlines() == [
+    f"{first}: waiting for {second}",
+    f"{second}: waiting for {first}",
+  ]
