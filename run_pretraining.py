@@ -98,6 +98,9 @@ def main() -> None:
   # Only calculates how a training on many devices would go.
   if settings.dry_run:
     model = heads.PretrainingModel(config, settings.compute_dtype)
+    # As `run.make_model` does below: what is not trained is not sent, either.
+    if not settings.next_sentence:
+      model.freeze_next_sentence()
     cluster_plan.show(settings, model, loss, data.source, strategy)
     return
 

@@ -99,8 +99,9 @@ def vector_loss(theirs: tf.Tensor, ours: tf.Tensor) -> tf.Tensor:
 def project_last(bert: modeling.BertModel, states: Any) -> list[tf.Tensor]:
   """Returns queries, keys and values of the last layer, each [B, S, H].
 
-  `states` are all hidden states. The model has computed the same products; in
-  a graph, TensorFlow merges equal ones.
+  `states` are all hidden states. The model has computed the same products. In
+  a graph, TensorFlow merges equal ones: the teacher's, and the student's where
+  its layers are not recorded once for all (bert/training/recorded_layer.py).
   """
   # The last layer's input is the state before the last.
   attention = bert.encoder.blocks[-1].attention.self_attention

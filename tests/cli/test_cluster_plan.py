@@ -61,22 +61,34 @@ def test_a_plan_sees_as_many_examples_with_another_batch(accumulation, plan):
   assert found == pytest.approx(plan)
 
 
-@pytest.mark.parametrize("has_folder", [True, False])
-def test_a_dry_run_shows_plans_and_leaves_the_folder(has_folder, tmp_path):
+# 40 words, 16 positions and 2 segments of 16; a layer, the heads; and what only
+# next sentences train, which is not sent without them: pooler and head.
+@pytest.mark.parametrize(
+  ("has_folder", "next_sentence", "gradients"),
+  [(True, True, "3,834"), (False, False, "3,528")],
+)
+def test_a_dry_run_shows_plans_and_leaves_the_folder(
+  has_folder, next_sentence, gradients, tmp_path
+):
   out = tmp_path / "out"
   if has_folder:
     out.mkdir()
     (out / "notes.txt").write_text("mine")
   before = [(path.name, path.stat().st_mtime_ns) for path in out.glob("*")]
+  records = [tiny.make_values(number) for number in range(40)]
+  if not next_sentence:
+    for values in records:
+      del values["next_sentence_labels"]
   result = tiny.succeed(
     "run_pretraining",
     tmp_path,
-    input_file=tiny.write_records(tmp_path / "records", range(40)),
+    input_file=tiny.write_values(tmp_path / "records", *records),
     do_train=True,
     train_batch_size=16,
     gradient_accumulation_steps=2,
     learning_rate=1e-4,
     num_train_steps=1000,
+    next_sentence=next_sentence,
     dry_run=4,
     bandwidth_gbit=1e6,
   )
@@ -90,8 +102,7 @@ def test_a_dry_run_shows_plans_and_leaves_the_folder(has_folder, tmp_path):
   _, device, step, _, *rows = lines[start:]
   speed = r"each device: 0\.8 GB for 2 x 16 tokens at a time; [\d.e+]+ examples"
   assert re.search(speed, device)
-  # 40 words, 16 positions and 2 segments of 16; a layer, the pooler, the heads.
-  assert "an all-reduce of 3,834 gradients, " in step
+  assert f"an all-reduce of {gradients} gradients, " in step
   found = [row.split() for row in rows if re.match(r" +\d", row)]
   assert [[*row[:3], *row[4:]] for row in found] == [
     ["1", "8", "2,000", "0.0%", "5e-05", "7.07e-05"],
