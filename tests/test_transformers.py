@@ -184,25 +184,6 @@ def test_tokenizers_agree_in_both_directions(do_lower_case, tmp_path):
   assert again.do_lower_case == do_lower_case
 
 
-def test_a_pickle_is_refused_with_a_command_that_works(
-  pretraining_model, tmp_path, monkeypatch
-):
-  theirs = pretraining_model
-  theirs.config.save_pretrained(tmp_path)
-  torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
-  with pytest.raises(ValueError) as caught:
-    model_folder.open_model(str(tmp_path))
-  message = str(caught.value)
-  assert "pytorch_model.bin is a pickle: reading one runs the code" in message
-  code = message.split('python -c "')[1].removesuffix('"')
-  monkeypatch.chdir(tmp_path)
-  exec(code, {})
-  assert model_folder.open_model(str(tmp_path)).source == str(tmp_path)
-  values = any_model.values(tmp_path)
-  assert "cls/predictions/output_bias" in values
-  assert tf.reduce_any(values["bert/embeddings/word_embeddings"] != 0)
-
-
 def draw_rows(problem):
   """Returns the features of rows of different lengths, with random labels."""
   source = np.random.default_rng(5)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert import modeling
-from bert.convert import huggingface, models, tokenizer_files
+from bert.convert import huggingface, models, tokenizer_files, weight_files
 from bert.data import files, label_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
@@ -23,8 +23,10 @@ def _open_with(name: str, source: Any) -> models.ModelFolder:
 # The files, of weights or of their index, that mark a library's folder, and
 # what opens it.
 _LIBRARIES = {
-  huggingface.WEIGHTS: huggingface.open_folder,
-  huggingface.INDEX: huggingface.open_folder,
+  **{
+    name: functools.partial(huggingface.open_folder, marker=name)
+    for name in weight_files.BY_FILE
+  },
   "model.weights.h5": functools.partial(_open_with, "keras_hub"),
   "model.weights.json": functools.partial(_open_with, "keras_hub"),
   "params_shapes.json": functools.partial(_open_with, "gpt"),
@@ -83,14 +85,19 @@ def _open_path(path: str) -> models.ModelFolder:
       return _open_path(parent)
     if name.endswith((".safetensors", ".h5", ".json")):
       raise ValueError(f"{path}: one file of a model folder: pass the folder")
-  huggingface.refuse_pickles(path, [name])
+  huggingface.refuse_other_files(path, [name])
 
   # A folder with such a file, or a checkpoint; with both it is not known which
   # one is meant.
   paths = (os.path.join(path, name) for name in _LIBRARIES)
   if not (weights := next(filter(files.exists, paths), None)):
     return _open_checkpoint(path)
-  if newest := checkpoints.latest_checkpoint(path):
+  newest = checkpoints.latest_checkpoint(path)
+  # In the years of these formats, releases were converted in their own folders.
+  if weights.endswith(("/pytorch_model.bin", "/tf_model.h5")) and not newest:
+    indices = tf.io.gfile.glob(os.path.join(path, "*.index"))
+    newest = next(iter(indices), None)
+  if newest:
     raise ValueError(
       f"{path}: several checkpoints, name one: {newest} or {weights}"
     )
@@ -103,7 +110,7 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
     prefix = checkpoints.find_checkpoint(path)
   except ValueError:
     if tf.io.gfile.isdir(path):
-      huggingface.refuse_pickles(path, tf.io.gfile.listdir(path))
+      huggingface.refuse_other_files(path, tf.io.gfile.listdir(path))
     raise
 
   # Whose checkpoint it is shows in the names of its variables.

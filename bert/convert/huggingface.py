@@ -21,20 +21,15 @@ import safetensors
 import safetensors.numpy
 
 from bert import modeling
-from bert.convert import models
-from bert.data import files, remote
-from bert.weights import checkpoints
+from bert.convert import models, weight_files
+from bert.data import files
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+WEIGHTS = weight_files.SAFETENSORS.whole
 GOOGLE_ONLY = "google_only.safetensors"
 CONFIG = "config.json"
 _BELONGS_TO = "sha256 of model.safetensors"
-# Weights that only running code could read.
-_PICKLES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
-# Types of tensors that are read. numpy lacks the rest, such as F8_E4M3, and no
-# BERT has them.
-_DTYPES = re.compile(r"F64|F32|F16|BF16|[IU](8|16|32|64)|BOOL")
+# Files of PyTorch's whose names do not say that they are a model's weights.
+_OTHER_TORCH_FILES = re.compile(r"pytorch_model.*\.bin|.*\.(pt|pth|pkl)")
 # Constants that older folders store: the numbers of positions, and zeros.
 _IGNORED = re.compile(r"(.*\.)?embeddings\.(position_ids|token_type_ids)")
 # Copies: the first of the word embeddings, the second of `_BIAS`.
@@ -144,30 +139,28 @@ _REFUSED = {
 _to_theirs = functools.partial(models.rename, renaming=_NAMES)
 
 
-def refuse_pickles(path: str, entries: Iterable[str]) -> None:
-  """Raises a ValueError if one of the names at a path is of Python objects."""
-  pickles = sorted(filter(_PICKLES.fullmatch, entries))
-  if pickles:
+def refuse_other_files(path: str, entries: Iterable[str]) -> None:
+  """Raises a ValueError if one of the names at a path is PyTorch's alone."""
+  if found := sorted(filter(_OTHER_TORCH_FILES.fullmatch, entries)):
     raise ValueError(
-      f"{path}: {pickles[0]} is a pickle: reading one runs the code it holds; "
-      f"make {WEIGHTS} of it where PyTorch is, in its folder: python -c "
-      '"import torch, safetensors.torch as s; '
-      f"w = torch.load('{pickles[0]}', weights_only=True); "
-      "s.save_file({k: v.clone() for k, v in w.items()}, "
-      f"'{WEIGHTS}', {{'format': 'pt'}})\""
+      f"{path}: {found[0]} may hold anything that PyTorch saves: if it holds "
+      f"the weights of the model in {CONFIG}, name it pytorch_model.bin"
     )
 
 
-def open_folder(path: str) -> models.ModelFolder:
-  """Opens a folder; `_match` says what becomes of variables that BERT lacks."""
+def open_folder(path: str, marker: str) -> models.ModelFolder:
+  """Opens a folder by the name of its file of weights, or of their index.
+
+  `_match` says what becomes of variables that BERT lacks.
+  """
   # The config says whether this is a BERT, before weights are looked at.
-  config_path = os.path.join(path, CONFIG)
-  settings = files.read_json(config_path)
+  format_ = weight_files.BY_FILE[marker]
+  config_path, settings = _read_settings(path, format_)
   config = to_bert_config(config_path, settings)
   model_type = settings["model_type"]
 
   # From the stored names to the names of today, by which they are matched.
-  stored = _open_shards(path)
+  stored = weight_files.open_shards(path, format_)
   models.check_layers(path, config, len(stored))
   renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
   current = {name: models.rename(name, renaming) for name in sorted(stored)}
@@ -198,54 +191,21 @@ def open_folder(path: str) -> models.ModelFolder:
   )
 
 
-def _open_file(path: str) -> tuple[dict[str, models.StoredVariable], dict]:
-  """Opens a safetensors file; returns tensors by name, and its metadata."""
-  local = remote.local_copy(path)
-  with _naming_damage(path), safetensors.safe_open(local, "numpy") as file:
-    metadata = file.metadata() or {}
-    slices = {name: file.get_slice(name) for name in file.keys()}
+def _read_settings(
+  folder: str, format_: weight_files.Format
+) -> tuple[str, dict[str, Any]]:
+  """Returns the path of a folder's config, and what it says."""
+  path = os.path.join(folder, CONFIG)
+  if format_ is weight_files.SAFETENSORS:
+    return path, files.read_json(path)
 
-  # A slice knows type and shape; its values are read later.
-  tensors = {}
-  for name, part in slices.items():
-    if not _DTYPES.fullmatch(dtype := part.get_dtype()):
-      raise ValueError(
-        f"{path}: {name!r:.80} holds {dtype}; expected F32, F16 or BF16: "
-        "convert it where the model is from"
-      )
-    load = functools.partial(_load, path, local, name)
-    tensors[name] = models.StoredVariable(load, tuple(part.get_shape()))
-  return tensors, metadata
-
-
-def _naming_damage(path: str):
-  # The package raises the last two at dtypes that numpy lacks.
-  errors = (safetensors.SafetensorError, AttributeError, TypeError)
-  return checkpoints.naming_damage(f"{path}: not readable", *errors)
-
-
-def _load(path: str, local: str, name: str) -> np.ndarray:
-  """Reads a tensor; bfloat16 becomes float32, which changes no value."""
-  # The package maps the file. Mapped for one tensor at a time, the pages of the
-  # others take no memory beside the model.
-  with _naming_damage(path), safetensors.safe_open(local, "numpy") as file:
-    value = file.get_tensor(name)
-  return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
-
-
-def _open_shards(folder: str) -> dict[str, models.StoredVariable]:
-  """Returns the tensors of a folder by their names there."""
-  tensors = {}
-  shards = models.find_shards(folder, WEIGHTS, INDEX, ".safetensors")
-  for path, names in shards.items():
-    in_shard, _ = _open_file(path)
-    if missing := sorted(set(names) - set(in_shard)):
-      raise ValueError(
-        f"{path}: lacks {missing[0]!r:.80} ({len(missing)} in all), which "
-        f"{INDEX} places there"
-      )
-    tensors |= in_shard
-  return tensors
+  # Until 2019, configs did not state whose they are, and those of
+  # pytorch-pretrained-bert had Google's name. Models other than BERT have other
+  # variables, and are refused for that.
+  older = os.path.join(folder, "bert_config.json")
+  if not files.exists(path) and files.exists(older):
+    path = older
+  return path, {"model_type": "bert", **files.read_json(path)}
 
 
 def _match(
@@ -331,7 +291,7 @@ def _open_google_only(folder: str) -> dict[str, models.StoredVariable]:
 
   # After other weights were trained and saved here, Adam's slots and the step
   # would be of the old ones.
-  variables, metadata = _open_file(path)
+  variables, metadata = weight_files.open_safetensors(path)
   weights = os.path.join(folder, WEIGHTS)
   digest = files.exists(weights) and files.hash_file(weights)
   if metadata.get(_BELONGS_TO) != digest:

@@ -1,6 +1,7 @@
 """A model of any library by Google's names: its variables, heads and files.
 
-Reading runs no code: no graph is executed, nothing is unpickled.
+Reading runs no code: no graph is executed, and nothing that a pickle names is
+called.
 """
 
 from collections.abc import Callable, Iterable, Mapping

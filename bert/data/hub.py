@@ -1,6 +1,7 @@
 """Models of the Hugging Face Hub, which are fetched into its client's cache.
 
-What is fetched cannot run code: numbers, vocabularies and JSON.
+Numbers, vocabularies and JSON are fetched, never code. A pytorch_model.bin can
+run code in PyTorch, but not in `bert/convert/torch_files.py`.
 """
 
 from collections.abc import Sequence
@@ -46,6 +47,9 @@ _WEIGHTS = (
   ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors"),
   # Google's. A star also stands for a slash, as in best/model.ckpt-9.index.
   ("checkpoint", "*.index", "*.data-*-of-*", "best/checkpoint"),
+  # Files of PyTorch and HDF5, of which only numbers are read.
+  ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"),
+  ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*.h5"),
   ("params_shapes.json", "params_*.npy"),  # OpenAI's.
 )
 _NAME = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(?:@(\S+))?")
@@ -121,8 +125,8 @@ def _fetch(repository: str, revision: str | None) -> str:
     if _check_hashes(folder, names):
       return folder
   raise ValueError(
-    "no model.safetensors there, and pickles are not fetched, for they can run "
-    "code: a revision may have one, such as @refs/pr/1"
+    "no model.safetensors there, nor weights of a BERT in another format: a "
+    "revision may have them, such as @refs/pr/1"
   )
 
 

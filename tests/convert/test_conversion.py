@@ -539,14 +539,14 @@ def truncate(folder):
   path.write_bytes(path.read_bytes()[:-1])
 
 
-def make_pickle(folder):
+def rename(folder):
   (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    (make_pickle, "there: pytorch_model.bin is a pickle: reading one runs"),
+    (rename, "there/pytorch_model.bin: not readable: neither of PyTorch's tw"),
     (remove("config.json"), "No such file or directory: "),
     (remove("model.safetensors"), "there: no checkpoint there; the folder h"),
     (remove("vocab.txt"), "there: holds no vocab.txt: pass --vocab_file"),

@@ -235,6 +235,18 @@ def test_a_cache_that_cannot_be_written_is_compared_each_time(hub, find):
   assert find("owner/tiny") == folder
 
 
+def test_older_formats_are_fetched_if_there_is_no_other(hub, find):
+  older = {**MODEL, "tf_model.h5": b"numbers"}
+  del older["model.safetensors"]
+  hub.push("owner/older", older)
+  names = sorted(path.name for path in find("owner/older").iterdir())
+  assert names == ["config.json", "pytorch_model.bin", "vocab.txt"]
+  del older["pytorch_model.bin"]
+  hub.push("owner/keras", older)
+  names = sorted(path.name for path in find("owner/keras").iterdir())
+  assert names == ["config.json", "tf_model.h5", "vocab.txt"]
+
+
 def test_a_token_opens_a_gated_model(hub, find):
   hub.push("owner/gated", MODEL)
   hub.gated.add("owner/gated")
@@ -246,8 +258,7 @@ def test_a_token_opens_a_gated_model(hub, find):
 
 
 def test_faults_in_a_line(hub, find):
-  only = {name: MODEL[name] for name in ("config.json", "pytorch_model.bin")}
-  hub.push("owner/pickle", only)
+  hub.push("owner/flax", {"config.json": b"{}", "flax_model.msgpack": b"x"})
   gpt = {**MODEL, "config.json": b'{"model_type": "gpt2"}'}
   hub.push("owner/gpt", gpt)
   for name, message in (
@@ -255,14 +266,14 @@ def test_faults_in_a_line(hub, find):
     ("owner/gpt@v9", "Revision Not Found"),
     ("owner/gpt", "model_type is 'gpt2': not a BERT, but a model for transf"),
     (
-      "owner/pickle",
-      "no model.safetensors there, and pickles are not fetched",
+      "owner/flax",
+      "no model.safetensors there, nor weights of a BERT in another format: a",
     ),
     ("owner/a--b", "Cannot have -- or .. in repo_id"),
   ):
     assert find(name).startswith(f"--model={name}: "), name
     assert message in find(name)
-  assert not {"pytorch_model.bin", "model.safetensors"} & {*hub.fetched()}
+  assert not {"flax_model.msgpack", "model.safetensors"} & {*hub.fetched()}
   hub.push("owner/tiny", MODEL)
   hub.hides_commits = True
   page = f"--model=owner/tiny: {hub.url}/owner/tiny"

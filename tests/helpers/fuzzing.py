@@ -74,6 +74,25 @@ def _apply(content, faults):
   return content
 
 
+def damaged(content, source):
+  """Returns a file with one to three faults, perhaps cut off.
+
+  Args:
+    content: a valid file.
+    source: a `random.Random`.
+  """
+  content = bytearray(content)
+  if source.random() < 0.3:
+    del content[source.randrange(len(content)) :]
+  for _ in range(source.randint(1, 3)):
+    if content:
+      place = source.randrange(len(content))
+      content[place : place + 1] = source.choice(
+        [bytes([source.randrange(256)]), b"", b"\xff" * 8, bytes(8)]
+      )
+  return bytes(content)
+
+
 def json_values():
   """Returns a strategy for whatever JSON can hold."""
   scalars = st.one_of(
