@@ -5,11 +5,13 @@ the Hub. The tests of the readers compare what is read; here it only runs.
 """
 
 import dataclasses
+import gzip
 import importlib.util
 import pathlib
 import re
 import shlex
 
+import h5py
 import numpy as np
 import pytest
 
@@ -101,6 +103,20 @@ def prepare_transformers():
   write_as("hugging_face", "tickets_tf", heads.ClassifierModel(CONFIG, 2))
 
 
+def prepare_keras_bert():
+  write_release("uncased_L-12_H-768_A-12")
+  folder = pathlib.Path("keras_folder")
+  folder.mkdir()
+  packed = (FIXTURES / "keras2" / "keras_bert.h5.gz").read_bytes()
+  (folder / "model.h5").write_bytes(gzip.decompress(packed))
+  (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
+  with h5py.File(folder / "model.h5", "a") as file:
+    group = file["model_weights/Embedding-Position/Embedding-Position"]
+    table = group["embeddings:0"][()]
+    del group["embeddings:0"]
+    group["embeddings:0"] = np.resize(table, (POSITIONS, table.shape[1]))
+
+
 def prepare_original():
   write_release("uncased_L-12_H-768_A-12")
   folder = pathlib.Path("glue_data/MRPC")
@@ -116,7 +132,7 @@ PREPARE = {
   "TF-Hub and Kaggle": prepare_hub,
   "Model Garden": prepare_garden,
   "KerasHub": lambda: write_as("keras_hub", "tickets_preset"),
-  "keras-bert": lambda: write_release("uncased_L-12_H-768_A-12"),
+  "keras-bert": prepare_keras_bert,
   "ktrain": prepare_transformers,
   "simpletransformers": prepare_transformers,
   "google-research/bert": prepare_original,

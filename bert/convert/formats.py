@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import re
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +32,8 @@ _LIBRARIES = {
   "model.weights.json": functools.partial(_open_with, "keras_hub"),
   "params_shapes.json": functools.partial(_open_with, "gpt"),
 }
+# Whole models of Keras 2, by any name but those of parts of other libraries'.
+_KERAS_2 = re.compile(r"(?!tf_model-)(?!.*\.weights\.h5$).*\.(h5|hdf5)")
 # Every checkpoint of TensorFlow 2 has it: a SavedModel's, Model Garden's.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ELECTRA_NAMES = (
@@ -83,6 +86,8 @@ def _open_path(path: str) -> models.ModelFolder:
       return _LIBRARIES[name](parent)
     if name == "saved_model.pb":
       return _open_path(parent)
+    if _KERAS_2.fullmatch(name):
+      return _open_with("keras2", path)
     if name.endswith((".safetensors", ".h5", ".json")):
       raise ValueError(f"{path}: one file of a model folder: pass the folder")
   huggingface.refuse_other_files(path, [name])
@@ -110,7 +115,10 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
     prefix = checkpoints.find_checkpoint(path)
   except ValueError:
     if tf.io.gfile.isdir(path):
-      huggingface.refuse_other_files(path, tf.io.gfile.listdir(path))
+      entries = tf.io.gfile.listdir(path)
+      huggingface.refuse_other_files(path, entries)
+      if len(of_keras := [*filter(_KERAS_2.fullmatch, entries)]) == 1:
+        return _open_path(os.path.join(path, of_keras[0]))
     raise
 
   # Whose checkpoint it is shows in the names of its variables.

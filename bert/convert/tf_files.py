@@ -68,6 +68,33 @@ def open_file(path: str) -> dict[str, models.StoredVariable]:
 
   A ValueError says that it is damaged, or that its numbers are not in it.
   """
+  stored, attributes = open_datasets(path)
+
+  # Keras puts the variables of a layer into a group with the layer's name,
+  # before the scope of the model. A shard has the variables alone.
+  is_whole = "keras_version" in attributes
+  with _naming_damage(path):
+    return to_torch(
+      path,
+      (
+        (name.split("/", 2)[2] if is_whole else name, variable)
+        for name, variable in stored.items()
+      ),
+    )
+
+
+def open_datasets(
+  path: str,
+) -> tuple[dict[str, models.StoredVariable], dict[str, Any]]:
+  """Opens an HDF5 file of Keras 2.
+
+  Returns:
+    Its variables by their names there, read when needed; and what Keras states
+    about the whole file.
+
+  Raises:
+    ValueError: it is damaged, or its numbers are not in it.
+  """
   import h5py
 
   # h5py visits each object once, and follows no link to another file.
@@ -78,22 +105,18 @@ def open_file(path: str) -> dict[str, models.StoredVariable]:
     if isinstance(item, h5py.Dataset):
       places[name] = _find_place(name, item)
 
-  errors = (LookupError, TypeError, AttributeError)
-  with checkpoints.naming_damage(f"{path}: not readable", *errors):
+  with _naming_damage(path):
     with h5py.File(local) as file:
       file.visititems(visit)
-      is_whole = "keras_version" in file.attrs
+      attributes = dict(file.attrs)
     _check_places(places, os.path.getsize(local))
+  stored = {name: place.to_variable(local) for name, place in places.items()}
+  return stored, attributes
 
-    # Keras puts the variables of a layer into a group with the layer's name,
-    # before the scope of the model. A shard has the variables alone.
-    return to_torch(
-      path,
-      (
-        (name.split("/", 2)[2] if is_whole else name, place.to_variable(local))
-        for name, place in places.items()
-      ),
-    )
+
+def _naming_damage(path: str):
+  errors = (LookupError, TypeError, AttributeError)
+  return checkpoints.naming_damage(f"{path}: not readable", *errors)
 
 
 class _Place(NamedTuple):
