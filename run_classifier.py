@@ -70,8 +70,14 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     needs="problem=multi_label",
     decides=("features",),
   )
-  # No `decides`: the column is a part of the `source` of a set, and so of its
-  # key.
+  # No `decides`: these columns are a part of the `source` of a set, and so of
+  # its key.
+  label_columns: tuple[str, ...] = _data(
+    (),
+    "The names of columns with 1 where a label applies and 0 elsewhere; they "
+    "are the labels.",
+    needs="problem=multi_label",
+  )
   query_column: str | None = _data(
     None,
     "The column of a query's id, for pairs of a query and a text that may "

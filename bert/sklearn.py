@@ -32,8 +32,8 @@ base, multiclass, validation = (
 _REPLACED = (
   "task_name data_dir train_file eval_file predict_file train_data eval_data "
   "predict_data text_column text_pair_column label_column id_column header "
-  "query_column skip_unlabelled labels label_separator problem xnli_language "
-  "seeds do_train do_eval do_predict"
+  "label_columns query_column skip_unlabelled labels label_separator problem "
+  "xnli_language seeds do_train do_eval do_predict"
 )
 # All other flags are parameters, in the order of the program.
 _ALL = inspect.signature(run_classifier.run).parameters

@@ -289,6 +289,37 @@ def test_several_labels_begin_at_their_frequencies(tmp_path):
   np.testing.assert_allclose(bias, np.log([5 / 5, 7 / 3]), atol=1e-6)
 
 
+@pytest.mark.slow
+def test_labels_in_columns_of_their_own(tmp_path):
+  for name, words in (("train", "good fine"), ("dev", "bad good")):
+    rows = [f"{w},{w in 'good fine':d},{w == 'bad':d}" for w in words.split()]
+    text = "\n".join(["text,nice,mean", *rows * 2, "the film,0,0"])
+    (tmp_path / f"{name}.csv").write_text(text)
+  (tmp_path / "new.csv").write_text("text\ngood\n")
+  flags = {"data_dir": tmp_path, "problem": "multi_label", "do_eval": True}
+  flags |= {"label_columns": "nice,mean", "predict_file": tmp_path / "dev.csv"}
+  training = {"train_batch_size": 4, "num_train_epochs": 1, "do_train": True}
+  run(tmp_path, **flags, **training, do_predict=True)
+  out = tmp_path / "out"
+
+  # The names of the columns are the labels, in the order of the flag. No row
+  # of the training file is mean.
+  assert (out / "labels.txt").read_text() == "nice\nmean\n"
+  labels = json.loads((out / "eval_metrics.json").read_text())["report"]
+  support = {name: x["support"] for name, x in labels["labels"].items()}
+  assert support == {"nice": 2, "mean": 2}
+  with (out / "predictions.tsv").open() as file:
+    rows = list(csv.DictReader(file, delimiter="\t"))
+  assert [row["label"] for row in rows] == ["mean", "nice"] * 2 + [""]
+  assert "probability_mean" in rows[0]
+
+  # Texts alone, with the weights of the folder and without the flag.
+  other = {"model": out, "output_dir": tmp_path / "new", "do_predict": True}
+  run(tmp_path, predict_file=tmp_path / "new.csv", **other)
+  text = (tmp_path / "new" / "predictions.tsv").read_text()
+  assert text.startswith("id\ttext\tpredicted\tprobability_nice\t")
+
+
 def test_several_labels_and_their_thresholds(tmp_path):
   def write(path, numbers):
     lines = ["text\tlabel"]
@@ -453,6 +484,27 @@ WRONG_FLAGS = [
     "--skip_unlabelled needs --task_name=file",
   ),
   ({"label_separator": ";"}, "--label_separator needs --problem=multi_label"),
+  ({"label_columns": "a"}, "--label_columns needs --problem=multi_label"),
+  (
+    {"label_columns": "a,b", "label_column": "c", "problem": "multi_label"},
+    "--label_columns and --label_column: pass only one",
+  ),
+  (
+    {"label_columns": "a,b", "labels": "a,b", "problem": "multi_label"},
+    "--label_columns and --labels: pass only one",
+  ),
+  (
+    {"label_columns": "a,,b", "problem": "multi_label"},
+    "--label_columns=a,,b: expected different names, none of them empty",
+  ),
+  (
+    {"label_columns": "a,b,a", "problem": "multi_label"},
+    "--label_columns=a,b,a: expected different names, none of them empty",
+  ),
+  (
+    {"label_columns": "label", "problem": "multi_label"},
+    "train.tsv:2: expected 0 or 1 in the column 'label' of --label_columns",
+  ),
   ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
   ({"early_stopping_patience": 3}, "_patience needs --eval_every_epochs or -"),
   ({"eval_every_steps": 3, "eval_every_epochs": 1}, "_epochs: pass only one"),

@@ -23,6 +23,7 @@ _FILE_FLAGS = (
   "predict_file",
   "problem",
   "label_separator",
+  "label_columns",
   "query_column",
   *shared_flags.TableSettings.flags_by_name(),
 )
@@ -83,7 +84,7 @@ def find(settings: Any) -> classification.ClassificationTask:
       columns=classification_tasks.Columns(
         text=settings.text_column,
         text_pair=settings.text_pair_column,
-        label=settings.label_column,
+        label=_choose_label_column(settings),
         id=settings.id_column,
         query=settings.query_column,
       ),
@@ -113,6 +114,24 @@ def find(settings: Any) -> classification.ClassificationTask:
         "those of --data_dir, in columns of their own"
       )
   return classification_tasks.task_in_folder(task, settings.data_dir)
+
+
+def _choose_label_column(settings: Any) -> str | tuple[str, ...] | None:
+  """Returns the column of the labels, or the columns if each has its own."""
+  columns = settings.label_columns
+  if not columns:
+    return settings.label_column
+
+  # The names of the columns are the labels.
+  for name in ("label_column", "labels"):
+    if getattr(settings, name):
+      raise ValueError(f"--label_columns and --{name}: pass only one")
+  if not all(columns) or len(set(columns)) < len(columns):
+    raise ValueError(
+      f"--label_columns={','.join(columns)}: expected different names, none of "
+      "them empty"
+    )
+  return columns
 
 
 def choose_metric(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bert import tokenization
 from bert.data import file_search, messages, packing, tables
-from bert.tasks import classification_problems
+from bert.tasks import classification_columns, classification_problems
 
 Label = classification_problems.Label
 
@@ -38,7 +38,8 @@ class Table(NamedTuple):
   path: str
   text: tables.Column
   text_pair: tables.Column | None = None
-  label: tables.Column | None = None
+  # Several: one for each label, see `classification_columns`.
+  label: tables.Column | tuple[str, ...] | None = None
   id: tables.Column | None = None
   header: bool | None = None  # See `tables.read_columns`.
   # Otherwise the column may be missing, or its cell empty: an unknown label.
@@ -134,8 +135,8 @@ def _read_table(table: Table, facts) -> Iterator[Example]:
   unlabelled = 0
   places = []
   for number, (location, cells) in enumerate(_read_rows(table)):
-    text, text_pair, label, example_id, group = cells
-    label = _to_label(label, location, table)
+    text, text_pair, example_id, group, *labels = cells
+    label = _to_label(labels, location, table)
 
     # A label that is missing is an error, unless a flag leaves the row out. It
     # is raised at the end of the file, to say how many rows it concerns. GLUE's
@@ -178,15 +179,16 @@ def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
   """Yields place and cells of the rows of a table's groups: at least one."""
   is_empty = True
   other_groups = set()
+  labels = table.label if isinstance(table.label, tuple) else (table.label,)
   for location, cells in tables.read_columns(
     table.path,
-    (table.text, table.text_pair, table.label, table.id, table.group),
-    optional=() if table.label_required else (table.label,),
+    (table.text, table.text_pair, table.id, table.group, *labels),
+    optional=() if table.label_required else labels,
     header=table.header,
     skips_short_rows=table.skips_short_rows,
     allows_long_rows=table.allows_long_rows,
   ):
-    group = cells[-1]
+    group = cells[3]
     if table.groups and group not in table.groups:
       other_groups.add(group)
       continue
@@ -201,8 +203,12 @@ def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
     raise ValueError(f"{table.path}: {reason}")
 
 
-def _to_label(value, location, table) -> classification_problems.Cell:
-  """Returns the label of a cell; several for a list in JSON."""
+def _to_label(cells, location, table) -> classification_problems.Cell:
+  """Returns the label in the cells of a row: several for a list in JSON."""
+  if isinstance(table.label, tuple):
+    return classification_columns.read(cells, location, table.label)
+
+  [value] = cells
   if isinstance(value, list):
     items = (tables.to_scalar(item, location, table.label) for item in value)
     value = tuple(items)

@@ -10,11 +10,15 @@ import itertools
 import os
 import re
 import types
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert.data import file_search, files, messages, path_checks, tables
 from bert.report import retrieval_scores
-from bert.tasks import classification, classification_problems
+from bert.tasks import (
+  classification,
+  classification_columns,
+  classification_problems,
+)
 
 # The labels of a task, by how its files write them.
 _ACCEPTABLE = {"0": "unacceptable", "1": "acceptable"}
@@ -320,7 +324,8 @@ class Columns(NamedTuple):
 
   text: tables.Column | None = None
   text_pair: tables.Column | None = None
-  label: tables.Column | None = None
+  # Several: one for each label, see `classification_columns`.
+  label: tables.Column | tuple[str, ...] | None = None
   id: tables.Column | None = None
   query: tables.Column | None = None  # By whose ids texts are ranked.
 
@@ -387,10 +392,11 @@ def file_task(
     # A task may have several sets of a kind; of the user's files it is one.
     sets[kind] = ((file_search.SPLITS[kind][0], table),)
 
-  # The labels are found in the training file later, see `choose_labels`.
+  # Columns of labels have their names. Other labels are found in the training
+  # file later, see `choose_labels`.
   return classification.ClassificationTask(
     name="file",
-    labels=(),
+    labels=columns.label if isinstance(columns.label, tuple) else (),
     problem=problem_name,
     train=tuple(table for _, table in sets.get("train", ())),
     dev=sets.get("eval", ()),
@@ -452,7 +458,7 @@ def find_table(
   is_json = isinstance(head[0].cells, dict)
   is_guessed = header is None and not is_json
   if is_guessed:
-    is_by_name = any(isinstance(column, str) for column in columns)
+    is_by_name = any(isinstance(column, (str, tuple)) for column in columns)
     header = is_by_name or not set(names).isdisjoint(_DEFAULTS)
   has_names = is_json or header
 
@@ -461,7 +467,15 @@ def find_table(
   if is_one_column and not has_names and not label_required:
     columns = Columns(text=0)
 
-  columns = _find_columns(path, columns, names, label_required)
+  # Each of several columns is looked for as a single one would be.
+  if isinstance(labels := columns.label, tuple):
+    found = classification_columns.find(path, labels, names, label_required)
+    for label in labels:
+      by_one = columns._replace(label=label)
+      columns = _find_columns(path, by_one, names, label_required)
+    columns = columns._replace(label=found)
+  else:
+    columns = _find_columns(path, columns, names, label_required)
 
   # A header that was taken for a row would become a label of its own.
   if is_guessed and not header and isinstance(columns.label, int):
@@ -480,7 +494,7 @@ def find_table(
   )
 
 
-def _read_column(column: tables.Column | None) -> tables.Column | None:
+def _read_column(column: Any) -> Any:
   """Returns the column that a flag means: a number if it reads as one."""
   if isinstance(column, str) and classification.INTEGER.fullmatch(column):
     return int(column)
