@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # With "1", oneDNN lays out the weights of a product with a bias at the first
 # call, and keeps them for all later ones: right only if they never change. It
 # reads the variable once.
-_PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 # What pip takes to install them, if not -r requirements/<package>.txt.
 _REQUIREMENTS = {
@@ -56,7 +56,7 @@ def import_tensorflow(packs_weights: bool = False) -> None:
       not train. See `weights_are_packed`.
   """
   if "tensorflow" not in sys.modules:
-    os.environ[_PACKS_WEIGHTS] = str(int(packs_weights))
+    os.environ[PACKS_WEIGHTS] = str(int(packs_weights))
   with contextlib.ExitStack() as stack:
     stack.enter_context(delayed_interrupts())
     if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
@@ -70,7 +70,7 @@ def weights_are_packed() -> bool:
 
   Then each set of weights needs a tf.function of its own.
   """
-  return os.environ.get(_PACKS_WEIGHTS) == "1"
+  return os.environ.get(PACKS_WEIGHTS) == "1"
 
 
 @contextlib.contextmanager

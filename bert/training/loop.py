@@ -17,7 +17,7 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from bert.data import messages
+from bert.data import imports, messages
 from bert.inputs import training_input
 from bert.training import (
   memory,
@@ -65,11 +65,20 @@ def train(
 
   Raises:
     ValueError: the batch cannot be split, the folder has another model, a loss
-      is not finite, the input is damaged, or a checkpoint cannot be written.
+      is not finite, the input is damaged, a checkpoint cannot be written, or
+      oneDNN takes weights for constants.
   """
   # Most runs have one task: the first one makes all updates.
   if task_of_step is None:
     task_of_step = np.zeros(plan.num_train_steps, np.int8)
+
+  # Our programs see to it. But a user of Python may have set it, and imported
+  # TensorFlow before this project.
+  if imports.weights_are_packed():
+    raise ValueError(
+      f"{imports.PACKS_WEIGHTS}=1: every update would compute with the weights "
+      "of the first: unset it, and start Python again"
+    )
 
   # Wrong flags must fail before a checkpoint is read, which may take long.
   for task in tasks.values():

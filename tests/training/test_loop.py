@@ -200,6 +200,16 @@ def test_a_batch_that_cannot_be_split_is_refused(tmp_path):
     tiny_training.run(tmp_path, 6, gradient_accumulation_steps=3)
 
 
+def test_weights_that_onednn_takes_for_constants_are_not_trained(
+  tmp_path, monkeypatch
+):
+  """In float32 nothing else would show it: the losses stay finite."""
+  monkeypatch.setenv("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")
+  with pytest.raises(ValueError, match="=1: every update would compute with"):
+    tiny_training.run(tmp_path, 6)
+  assert not list(tmp_path.iterdir())
+
+
 def test_prediction_keeps_order_and_strips_padding():
   batches = tf.data.Dataset.range(7).batch(4).map(lambda x: {"x": x})
   predictor = prediction.Predictor(
