@@ -77,6 +77,12 @@ class Predictor:
     self._strategy = strategy
     self._model = model
 
+    # A TPU compiles every shape anew: there, the first batch says how many rows
+    # a replica gets, and smaller ones are padded.
+    self._is_on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    self._is_single = strategy.num_replicas_in_sync == 1 and not self._is_on_tpu
+    self._least_share = 0
+
     # Without a seed there is no dropout. The weights are arguments, so that
     # they are cast once for all batches: see `compile`.
     def run_replica(features, weights):
@@ -87,7 +93,9 @@ class Predictor:
       return strategy.run(run_replica, args=(features, weights))
 
     # `compile` makes the function anew when it must forget its weights.
-    self._make_function = lambda: tf.function(run, reduce_retracing=True)
+    self._make_function = lambda: tf.function(
+      run, reduce_retracing=not self._is_on_tpu
+    )
     self._run = self._make_function()
     self._packed = []  # The values of the weights that operations keep.
 
@@ -121,20 +129,19 @@ class Predictor:
 
     # The weights may have changed since the last call.
     run = self.compile(batches.element_spec)
-    is_single = self._strategy.num_replicas_in_sync == 1
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
 
     def compute(features):
       rows = int(next(iter(features.values())).shape[0])
-      if not is_single:
-        features = _split(self._strategy, features, rows)
+      if not self._is_single:
+        features = self._split(features, rows)
 
       # Rows that were repeated to make equal shares come last.
       with training_input.naming_memory_flags("predicting", _CURES):
         results = run(features)
         return {k: self._gather(v)[:rows] for k, v in results.items()}
 
-    count = _BATCHES_AT_ONCE if is_single and kinds == {"CPU"} else 1
+    count = _BATCHES_AT_ONCE if self._is_single and kinds == {"CPU"} else 1
     for gathered in map_ahead(compute, batches, count, _TOKENS_AT_ONCE):
       yield gathered
       done += len(next(iter(gathered.values())))
@@ -144,6 +151,21 @@ class Predictor:
         line += f"  ETA {reporter.eta(done)}" if total else ""
         reporter.print_line(line, done)
     progress.clear()
+
+  def _split(self, features, rows):
+    """Gives each replica a share of a batch; pads by repeating the last row."""
+    # Rounded up. All shares have the same size, for which the function is
+    # compiled.
+    share = -(-rows // self._strategy.num_replicas_in_sync)
+    if self._is_on_tpu:
+      share = self._least_share = max(share, self._least_share)
+
+    def take(context):
+      first = context.replica_id_in_sync_group * share
+      indices = np.minimum(np.arange(first, first + share), rows - 1)
+      return {k: tf.gather(value, indices) for k, value in features.items()}
+
+    return self._strategy.experimental_distribute_values_from_function(take)
 
   def _gather(self, value):
     # `experimental_local_results` has only the replicas of this process.
@@ -168,7 +190,7 @@ class Predictor:
     # is empty.
     dtype = self._model.compute_dtype
     weights = [tf.cast(v.value, dtype) for v in matrices_to_cast(self._model)]
-    if self._strategy.num_replicas_in_sync > 1:
+    if not self._is_single:
       return lambda features: self._run(features, weights)
 
     # Traced for the spec, in which the number of rows and their length may be
@@ -209,17 +231,3 @@ def map_ahead(
 
     for _, result in pending:
       yield result.result()
-
-
-def _split(strategy, features, rows):
-  """Gives each replica a share of a batch; pads by repeating the last row."""
-  # Rounded up. All shares have the same size, for which the function is
-  # compiled.
-  share = -(-rows // strategy.num_replicas_in_sync)
-
-  def take(context):
-    first = context.replica_id_in_sync_group * share
-    indices = np.minimum(np.arange(first, first + share), rows - 1)
-    return {name: tf.gather(value, indices) for name, value in features.items()}
-
-  return strategy.experimental_distribute_values_from_function(take)
