@@ -5,10 +5,10 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(wildcard requirements/*.txt)
-# The others are no script, need to know what to compare, measure the tests, or
-# have a target of their own.
+# The others are no script, need to know what to compare or packages of their own,
+# measure the tests, or have a target of their own.
 BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update mini_corpus multitask \
-  mutations real_results smoke timed_program transfer), \
+  mutations real_results smoke timed_program tpu_compile transfer), \
   $(wildcard benchmarks/*.py))
 
 # sentence-transformers/all-MiniLM-L6-v2, as a package of the index holds it.
