@@ -196,7 +196,7 @@ def find_chips(topology: str) -> Sequence[Any]:
   """Returns the chips of a topology such as "v5e:2x2", as JAX describes them.
 
   Raises:
-    ValueError: there is none of this name, or libtpu is not installed.
+    ValueError: no topology has this name, or libtpu is not installed.
   """
   # Else libtpu asks Google's cloud which machine this is, and waits.
   os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
