@@ -9,7 +9,7 @@ import dataclasses
 
 from bert.cli import program, shared_flags, typed_flags
 from bert.data import remote
-from bert.tasks import tagging, tagging_schemes
+from bert.tasks import tagging, tagging_json, tagging_schemes
 
 ENDINGS = (".txt", ".conll", ".tsv", ".bio", ".bmes", ".jsonl")
 
@@ -35,6 +35,12 @@ class TaggingSettings(shared_flags.DataSettings):
     "instead.",
     choices=("auto", *tagging_schemes.SCHEMES, tagging_schemes.NO_SCHEME),
   )
+  # No `decides`: they are a part of the `source` of a set, and so of its key.
+  labels: tuple[str, ...] = _data(
+    (),
+    "The names of the tags, by their numbers from 0, for JSON Lines that have "
+    "numbers.",
+  )
   document_context: bool = _task(
     False,
     "Whether to fill up inputs with the neighbouring sentences of the "
@@ -50,6 +56,8 @@ class TaggingSettings(shared_flags.DataSettings):
     # imported, which takes seconds and which only remote paths need here.
     # Without a scheme, because to detect one would read the whole file.
     paths = shared_flags.find_data_files(self, ENDINGS)
+    if self.labels and not any(map(tagging_json.is_json, paths.values())):
+      raise ValueError("--labels: only JSON Lines have numbers for tags")
     for kind, path in paths.items():
       if not remote.is_remote(path):
         source = self.inspect_file(kind, path, tagging_schemes.NO_SCHEME)
@@ -69,6 +77,7 @@ class TaggingSettings(shared_flags.DataSettings):
       self.tag_column,
       scheme,
       needs_tags=kind != "predict",
+      names=self.labels,
     )
 
 

@@ -68,6 +68,10 @@ SWAG_ROW = {
   "choices": ["b", "c"],
   "label": 1,
 }
+ENTITIES_ROW = {
+  "text": "Al met Bo",
+  "entities": [{"start": 0, "end": 2, "label": "PER"}],
+}
 REQUEST = {"id": 1, "text": "a b", "text_pair": "c"}
 
 
@@ -184,6 +188,7 @@ JSON_READERS = {
   "squad.json": (read_paragraphs, SQUAD),
   "squad.jsonl": (read_paragraphs, SQUAD_ROW),
   "swag.jsonl": (choices, SWAG_ROW),
+  "entities.jsonl": (read_words, ENTITIES_ROW),
   "examples.jsonl": (read_examples, {"text": "a", "id": 1, "label": ["x", 1]}),
 }
 

@@ -270,7 +270,12 @@ CALLS = [
   (
     "run_tagging",
     {"train_data": ROWS},
-    "train_data[0]: expected a list of texts unde",
+    "train_data[0]: no key 'entities'",
+  ),
+  (
+    "run_tagging",
+    {"train_data": [{"tokens": ["a"], "ner_tags": [2]}], "labels": ["O", "X"]},
+    "train_data[0]: the tag 2 is a number: expect",
   ),
   (
     "run_feature_tagging",

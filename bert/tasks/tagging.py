@@ -2,7 +2,7 @@
 
 `read_sentences` reads a file as a `Source` describes it. `make_features` makes
 the inputs of the model: the first token of a word has the word's label, the
-others have none (section 5.3 of the paper). Texts are split into words here.
+others have none (section 5.3 of the paper).
 """
 
 import collections
@@ -11,15 +11,14 @@ import functools
 import itertools
 import re
 from typing import NamedTuple
-import unicodedata
 
 from bert import tokenization
-from bert.data import files, messages, packing, progress, tables
-from bert.tasks import tagging_schemes
+from bert.data import files, messages, packing, progress
+from bert.tasks import tagging_json, tagging_schemes, tagging_words
 
 _DOCUMENT = "-DOCSTART-"
+split_words = tagging_words.split_words  # As answers split a text, too.
 _SPACES = re.compile("[ \t]+")
-_JSON_LINES = re.compile(r"\.(jsonl|ndjson|json)(\.gz|\.xz)?$", re.IGNORECASE)
 # Lines of CoNLL-U and CoNLL-2012, whose words are not in the first column:
 # comments, tokens of several words, and empty nodes.
 _NO_WORD = re.compile(r"#|\d+[-.]\d+\t")
@@ -34,8 +33,8 @@ class Source(NamedTuple):
   comment, and skipped, if it has other columns than the first row that does
   not, for # and #win may be words; or if words are not in the first column.
 
-  Or it has JSON Lines, and a sentence a line: {"tokens": ["Al", "ran"],
-  "tags": ["B-PER", "O"]}, all of one document.
+  Or it has JSON Lines, and a sentence a line, all of one document; see
+  `tagging_json`.
   """
 
   path: str
@@ -43,6 +42,7 @@ class Source(NamedTuple):
   tag_column: int = -1  # -1 is the last one.
   scheme: str = "iob2"  # The scheme of the tags, see `tagging_schemes`.
   is_tagged: bool = True  # False: there is no column of tags.
+  names: tuple[str, ...] = ()  # The tags' names, for JSON Lines of numbers.
 
   @property
   def num_columns(self) -> int:
@@ -80,6 +80,7 @@ class _Line(NamedTuple):
   text: str
   cells: list[str]  # Empty unless there is a word.
   is_comment: bool
+  row: tagging_json.Row | None = None  # In JSON Lines: the word's sentence.
 
   @property
   def is_document(self) -> bool:
@@ -96,6 +97,7 @@ def inspect_file(
   tag_column: int,
   scheme: str,
   needs_tags: bool = True,
+  names: tuple[str, ...] = (),
 ) -> Source:
   """Finds out how a file of sentences is to be read.
 
@@ -107,13 +109,14 @@ def inspect_file(
       the file to detect it.
     needs_tags: whether a file without the column of tags is an error, which is
       raised when its sentences are read.
+    names: of the tags, by the numbers that JSON Lines may have.
   """
   if token_column == tag_column:
     raise ValueError(
       f"--token_column and --tag_column are both {tag_column}: the words would "
       "be the tags"
     )
-  source = Source(path, token_column, tag_column, scheme)
+  source = Source(path, token_column, tag_column, scheme, names=names)
 
   # A file to predict shows in its first row whether it has tags.
   if not needs_tags:
@@ -128,7 +131,13 @@ def inspect_file(
 
 
 def note_comments(source: Source) -> None:
-  """Says which lines are taken for comments where words might begin with #."""
+  """Says which lines are taken for comments where words might begin with #.
+
+  Of texts in JSON Lines it says which entities are not made of whole words.
+  """
+  if tagging_json.is_json(source.path):
+    tagging_json.note_inexact(source.path, source.names)
+    return
   if source.token_column > 0:
     return
   comments = [line.number for line in _read_lines(source) if line.is_comment]
@@ -190,7 +199,11 @@ def _make_sentence(source, lines, document) -> Sentence:
           f"{tagging_schemes.describe(source.scheme)} (see --tag_scheme and "
           "--tag_column)"
         )
-  return Sentence(words, tags, document, source.path, lines[0].number)
+  sentence = Sentence(words, tags, document, source.path, lines[0].number)
+  row = lines[0].row
+  if row is None or row.text is None:
+    return sentence
+  return sentence._replace(text=row.text, offsets=tuple(row.offsets))
 
 
 def _locate(source: Source, line: _Line) -> str:
@@ -201,7 +214,7 @@ def _locate(source: Source, line: _Line) -> str:
 
 def _read_lines(source: Source) -> Iterator[_Line]:
   """Yields the lines of a file; every line with a word has all columns."""
-  if _JSON_LINES.search(source.path):
+  if tagging_json.is_json(source.path):
     yield from _read_json_lines(source)
     return
   shape = _find_shape(source)
@@ -226,39 +239,18 @@ def _read_json_lines(source: Source) -> Iterator[_Line]:
       f"{source.path}: JSON Lines have keys and no columns: leave out "
       "--token_column and --tag_column"
     )
-  for location, values in tables.read_rows(source.path):
-    number = int(location.rpartition(":")[2])
-    columns = [_read_list(values, "tokens", location)]
-    # A file to predict may lack them.
-    if values.get("tags") is not None:
-      columns.append(_read_list(values, "tags", location))
-    if len({len(column) for column in columns}) > 1:
-      counts = " and ".join(str(len(column)) for column in columns)
-      raise ValueError(f"{location}: {counts} 'tokens' and 'tags'")
-    if source.is_tagged and len(columns) < 2:
-      raise ValueError(f"{location}: no key 'tags'")
+  for row in tagging_json.read(source.path, source.names):
+    number = int(row.location.rpartition(":")[2])
+    # A file to predict may lack tags.
+    if source.is_tagged and row.tags is None:
+      key = "tags" if row.text is None else "entities"
+      raise ValueError(f"{row.location}: no key {key!r}")
 
+    columns = [row.words] if row.tags is None else [row.words, row.tags]
     for cells in zip(*columns, strict=True):
-      yield _Line(number, "\t".join(cells), list(cells), is_comment=False)
+      text = "\t".join(cells)
+      yield _Line(number, text, list(cells), is_comment=False, row=row)
     yield _Line(number, "", [], is_comment=False)
-
-
-def _read_list(values, key: str, location: str) -> list[str]:
-  """Returns a list of words or tags; a ValueError if it has anything else."""
-  items = values.get(key)
-  if not (isinstance(items, list) and items):
-    raise ValueError(
-      f"{location}: expected a list of texts under the key {key!r}, found "
-      f"{tables.describe(items) if key in values else 'no such key'}"
-    )
-  for item in items:
-    # predictions.txt has a word a line, and tabs between its columns.
-    if not (isinstance(item, str) and item) or re.search(r"[\t\r\n]", item):
-      raise ValueError(
-        f"{location}: expected texts without tabs and line breaks in {key!r}, "
-        f"found {messages.shorten(repr(item))}"
-      )
-  return items
 
 
 def _read_text(path: str) -> Iterator[tuple[int, str]]:
@@ -488,66 +480,3 @@ def _make_row(words, label_ids, window) -> Iterator[tuple[int, int, int]]:
     first, *rest = words[place]
     yield first, label_ids[place] if is_labelled else 0, int(is_labelled)
     yield from ((token, 0, 0) for token in rest)
-
-
-def split_words(
-  text: str, by_character: bool = False
-) -> Iterator[tuple[int, int]]:
-  """Yields the start and the end of each word of a text.
-
-  Chinese characters are words of their own, and punctuation at the ends of a
-  word is; with `by_character` every character is.
-
-  >>> [text[a:b] for text in ['The U.S., 中文!'] for a, b in split_words(text)]
-  ['The', 'U.S', '.', ',', '中', '文', '!']
-  """
-
-  def is_lone(index):
-    return by_character or _is_ideograph(text[index])
-
-  for match in re.finditer(r"\S+", text):
-    # Runs of characters that are words of their own, or that are not.
-    for are_lone, group in itertools.groupby(range(*match.span()), is_lone):
-      places = list(group)
-      run_start = places[0]
-      run_end = places[-1] + 1
-
-      # The word is what is left when lone characters or punctuation are split
-      # off in front, and punctuation behind; it may be nothing.
-      start = run_start
-      end = run_end
-      while start < end and (are_lone or _is_punctuation(text[start])):
-        start += 1
-      while end > start and _is_punctuation(text[end - 1]):
-        end -= 1
-
-      for i in range(run_start, start):
-        yield i, i + 1
-      if start < end:
-        yield start, end
-      for i in range(end, run_end):
-        yield i, i + 1
-
-
-@functools.cache
-def _is_ideograph(char: str) -> bool:
-  return unicodedata.name(char, "").startswith("CJK ")
-
-
-@functools.cache
-def _is_punctuation(char: str) -> bool:
-  if char.isascii():
-    return not char.isalnum()
-  return unicodedata.category(char).startswith("P")
-
-
-def join_words(
-  words: Sequence[str], separator: str = " "
-) -> tuple[str, list[tuple[int, int]]]:
-  """Joins words, "" between characters; returns the text and their places."""
-  offsets = []
-  start = 0
-  for word in words:
-    offsets.append((start, start + len(word)))
-    start += len(word) + len(separator)
-  return separator.join(words), offsets

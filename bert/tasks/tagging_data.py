@@ -12,7 +12,13 @@ import numpy as np
 
 from bert.data import files, label_files, messages, record_writer, tables
 from bert.inputs import feature_files, feature_sets, held_out
-from bert.tasks import tagging, tagging_results, tagging_schemes
+from bert.tasks import (
+  tagging,
+  tagging_json,
+  tagging_results,
+  tagging_schemes,
+  tagging_words,
+)
 
 _PEEKED = 1000  # Sentences that show whether words are characters.
 
@@ -48,11 +54,15 @@ def find_set(
     settings: whose scheme the tags are converted to.
     limit: the most sentences to train on; None for all.
   """
+  # Without names the key of the features is that of runs before there were any.
+  described = tagged_file._asdict()
+  if not tagged_file.names:
+    del described["names"]
   return TaggingSet(
     kind=kind,
     settings=settings,
     paths=(tagged_file.path,),
-    source={"source": tagged_file._asdict()},
+    source={"source": described},
     read=functools.partial(
       tagging.read_sentences, tagged_file, settings.scheme
     ),
@@ -348,18 +358,21 @@ def write_predictions(
 
   # The same as spans of a text.
   path = os.path.join(folder, "predictions.jsonl")
-  tables.write_rows(path, _describe_sentences(data, labels), ())
+  tables.write_rows(path, _describe_sentences(data, labels, scheme), ())
 
 
-def _describe_sentences(data, labels) -> Iterator[dict[str, Any]]:
+def _describe_sentences(data, labels, scheme) -> Iterator[dict[str, Any]]:
   """Yields the entities of each sentence as JSON values.
 
   They are id (the number of the sentence, from 0), text, and a list `entities`:
   type, start and end in characters of the text, and the text between. Without a
-  scheme the list is `words`, with a label for a type.
+  scheme the list is `words`, with a label for a type. Rows of JSON Lines can be
+  read again as their file was: they also have `tokens` and `tags`, or a `label`
+  for a type if they were texts.
   """
   has_entities = data.settings.scheme != tagging_schemes.NO_SCHEME
   key, name = ("entities", "type") if has_entities else ("words", "label")
+  is_json = tagging_json.is_json(data.tagged_file.path)
 
   # In much Chinese data every word is one character, and no space is between.
   # This asks all words of this file. The model's `by_character` is of the file
@@ -369,7 +382,15 @@ def _describe_sentences(data, labels) -> Iterator[dict[str, Any]]:
 
   pairs = zip(data.examples(), labels, strict=True)
   for index, (sentence, tags) in enumerate(pairs):
-    text, offsets = tagging.join_words(sentence.words, separator)
+    row = {"id": index}
+    if is_json and sentence.text is None:
+      in_scheme = tagging_schemes.convert_tags(tags, scheme)
+      row |= {"tokens": sentence.words, "tags": in_scheme}
+    text, offsets = sentence.text, sentence.offsets
+    if text is None:
+      text, offsets = tagging_words.join_words(sentence.words, separator)
+    elif has_entities:
+      name = "label"
 
     # Spans are (type or label, first word, the word after the last).
     spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]
@@ -383,4 +404,4 @@ def _describe_sentences(data, labels) -> Iterator[dict[str, Any]]:
       entries.append(
         {name: label, "start": start, "end": end, "text": text[start:end]}
       )
-    yield {"id": index, "text": text, key: entries}
+    yield {**row, "text": text, key: entries}

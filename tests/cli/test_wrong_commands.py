@@ -170,6 +170,10 @@ COMMANDS = [
     "--label_separator needs --problem=multi_label",
   ),
   (
+    f"run_tagging {_TRAIN} --train_file=train.tsv --labels=O,X",
+    "--labels: only JSON Lines have numbers for tags",
+  ),
+  (
     f"{_FILE} --train_file=train.tsv --best_metric=f2",
     "--best_metric=f2: expected one of",
   ),

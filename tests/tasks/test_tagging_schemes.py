@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.tasks import tagging, tagging_schemes
+from bert.tasks import tagging_schemes, tagging_words
 
 # Entities that touch, of one type and of two, and one of three words.
 CONVERSIONS = {
@@ -47,7 +47,7 @@ def test_entities_are_read_as_conlleval_reads_them():
 
 def test_plain_text_is_split():
   def split(text, by_character=False):
-    offsets = tagging.split_words(text, by_character)
+    offsets = tagging_words.split_words(text, by_character)
     return " ".join(text[start:end] for start, end in offsets)
 
   assert split("He (Al) saw U.S. troops.") == "He ( Al ) saw U.S . troops ."
@@ -58,6 +58,6 @@ def test_plain_text_is_split():
 @pytest.mark.parametrize("separator", [" ", ""])
 def test_words_are_joined(separator):
   words = ("Al", "saw", "Me")
-  text, offsets = tagging.join_words(words, separator)
+  text, offsets = tagging_words.join_words(words, separator)
   assert text == separator.join(words)
   assert tuple(text[start:end] for start, end in offsets) == words
