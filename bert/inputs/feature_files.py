@@ -5,7 +5,7 @@ tf.train.Example per row, padded to max_seq_length. By the index beside it, rows
 are read in any order. The index holds the key of the rows, see `feature_sets`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import itertools
 import json
 import os
@@ -126,14 +126,9 @@ class FeatureFile:
 
   def batches(
     self, order: Iterable[np.ndarray], parse: Callable[[tf.Tensor], Any]
-  ) -> tf.data.Dataset:
+  ) -> "Batches":
     """Reads and parses batches of rows, given by their indices."""
-    batches = self._read_groups(lambda: order).map(
-      lambda indices, serialized: parse(serialized),
-      num_parallel_calls=tf.data.AUTOTUNE,
-      deterministic=True,
-    )
-    return training_input.prefetch(batches, 4)
+    return Batches(self.read, order, parse)
 
   def predict(
     self,
@@ -174,6 +169,40 @@ class FeatureFile:
 
     signature = tuple(tf.TensorSpec([None], t) for t in (tf.int64, tf.string))
     return tf.data.Dataset.from_generator(read, output_signature=signature)
+
+
+class Batches:
+  """Batches of rows, with the parts of `tf.data.Dataset` that Predictors use.
+
+  A dataset would record and optimize six functions for every evaluation, as
+  long as many small batches take.
+
+  Args:
+    read: `FeatureFile.read`.
+    order: the batches, by the indices of their rows.
+    parse: makes the features of serialized rows, string [B].
+  """
+
+  def __init__(
+    self,
+    read: Callable[[np.ndarray], list[bytes]],
+    order: Iterable[np.ndarray],
+    parse: Callable[[tf.Tensor], Any],
+  ):
+    self._read = read
+    self._order = order
+    # Recorded once, for any number of rows.
+    rows = tf.TensorSpec([None], tf.string)
+    self._parse = tf.function(parse, autograph=False).get_concrete_function(
+      rows
+    )
+    self.element_spec = tf.nest.map_structure(
+      lambda x: tf.TensorSpec(x.shape, x.dtype), self._parse.structured_outputs
+    )
+
+  def __iter__(self) -> Iterator[Any]:
+    for indices in self._order:
+      yield self._parse(tf.constant(self._read(indices), tf.string))
 
 
 def open_or_make(

@@ -341,11 +341,13 @@ def _distribute(strategy, source, plan, step):
 
   # TensorFlow cannot save the place of a distributed iterator, so a resumed run
   # makes the pipeline anew, and skips the rows that earlier updates have used.
-  # Every worker calls `make_batches` with a context that says its number. The
-  # default context, of a single worker, gives batches of the same type.
-  signature = make_batches(tf.distribute.InputContext()).element_spec
+  # Every worker calls `make_batches` with a context that says its number. On a
+  # single device the result is what it returned. Otherwise the default context,
+  # of a single worker, gives batches of the type that each replica gets.
   batches = strategy.distribute_datasets_from_function(make_batches)
-  return iter(batches), signature
+  if isinstance(batches, tf.data.Dataset):
+    return iter(batches), batches.element_spec
+  return iter(batches), make_batches(tf.distribute.InputContext()).element_spec
 
 
 def _replica_batches(source, plan, replicas, context, step):

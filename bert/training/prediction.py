@@ -6,6 +6,7 @@ In bfloat16 the weights are cast once for all batches.
 import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
+import itertools
 from typing import Any
 
 import keras
@@ -93,10 +94,12 @@ class Predictor:
       return strategy.run(run_replica, args=(features, weights))
 
     # `compile` makes the function anew when it must forget its weights.
+    # AutoGraph would translate the whole model, where no `if` needs it.
     self._make_function = lambda: tf.function(
-      run, reduce_retracing=not self._is_on_tpu
+      run, autograph=False, reduce_retracing=not self._is_on_tpu
     )
     self._run = self._make_function()
+    self._called: Any = None  # The graph of the last predictions.
     self._packed = []  # The values of the weights that operations keep.
 
   def __call__(
@@ -128,7 +131,7 @@ class Predictor:
     prints = total != 0 and self._strategy.extended.should_checkpoint
 
     # The weights may have changed since the last call.
-    run = self.compile(batches.element_spec)
+    run, weights = self.compile(batches.element_spec)
     kinds = {device.device_type for device in tf.config.list_logical_devices()}
 
     def compute(features):
@@ -138,11 +141,18 @@ class Predictor:
 
       # Rows that were repeated to make equal shares come last.
       with training_input.naming_memory_flags("predicting", _CURES):
-        results = run(features)
+        results = run(features, weights)
         return {k: self._gather(v)[:rows] for k, v in results.items()}
 
+    # TensorFlow optimizes a graph when it is called first: two calls at once
+    # would both do so.
+    left = iter(batches)
+    alone = itertools.islice(left, 0 if run is self._called else 1)
+    self._called = run
+
     count = _BATCHES_AT_ONCE if self._is_single and kinds == {"CPU"} else 1
-    for gathered in map_ahead(compute, batches, count, _TOKENS_AT_ONCE):
+    ahead = map_ahead(compute, left, count, _TOKENS_AT_ONCE)
+    for gathered in itertools.chain(map(compute, alone), ahead):
       yield gathered
       done += len(next(iter(gathered.values())))
       if prints and reporter.is_due():
@@ -174,8 +184,8 @@ class Predictor:
       return strategy.gather(value, axis=0).numpy()  # From all workers.
     return np.concatenate(strategy.experimental_local_results(value))
 
-  def compile(self, spec) -> Callable[[Features], dict[str, tf.Tensor]]:
-    """Makes the function of a batch, of any size, with the current weights."""
+  def compile(self, spec) -> tuple[Callable[..., Any], list[tf.Tensor]]:
+    """Returns the function of a batch, of any size, and of current weights."""
     if imports.weights_are_packed():
       # Operations keep the weights of their first call. Values that are read
       # share the variable's memory until it gets new values, so that keeping
@@ -191,12 +201,11 @@ class Predictor:
     dtype = self._model.compute_dtype
     weights = [tf.cast(v.value, dtype) for v in matrices_to_cast(self._model)]
     if not self._is_single:
-      return lambda features: self._run(features, weights)
+      return self._run, weights
 
     # Traced for the spec, in which the number of rows and their length may be
     # open: no batch has the function traced again.
-    run = self._run.get_concrete_function(spec, weights)
-    return lambda features: run(features, weights)
+    return self._run.get_concrete_function(spec, weights), weights
 
 
 def map_ahead(

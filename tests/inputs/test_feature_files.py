@@ -6,6 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert.data import record_writer
 from bert.inputs import feature_files
@@ -131,10 +132,11 @@ def test_skipping_goes_on_where_another_run_stopped(tmp_path, skip):
   assert sorted(whole[:5]) == [0, 1, 2, 3, 4]
 
 
-def test_no_batch_is_tuned_by_a_thread_that_one_would_wait_for(tmp_path):
-  """`training_input.prefetch` says how long that thread may take to end."""
+def test_batches_are_parsed_rows_of_any_number(tmp_path):
   features = open_file(tmp_path)
-  batches = features.batches([np.array([4, 1])], lambda rows: rows)
-  assert not batches.options().autotune.enabled
-  [rows] = batches.as_numpy_iterator()
-  assert rows.tolist() == features.read([4, 1])
+  order = [np.array([4, 1]), np.array([0])]
+  batches = features.batches(order, lambda rows: {"row": rows})
+  assert batches.element_spec == {"row": tf.TensorSpec([None], tf.string)}
+  for _ in range(2):
+    found = [batch["row"].numpy().tolist() for batch in batches]
+    assert found == [features.read([4, 1]), features.read([0])]
