@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import pathlib
 import random
+import shutil
 import signal
 
 from absl import flags
@@ -33,10 +35,24 @@ def write_classifier(tmp_path):
   return tiny.classifier_flags(tmp_path)
 
 
-def test_values_of_python_are_those_of_a_command_line(given, tmp_path):
-  """`paths.contents` has the checkpoints, and no names of folders."""
+@pytest.fixture(name="whole", scope="module")
+def run_to_the_end(tmp_path_factory):
+  """The result of such a training, and what it logged."""
+  given = tiny.classifier_flags(tmp_path_factory.mktemp("whole"))
   given |= {"class_weights": [1, 3], "do_eval": True, "best_metric": None}
-  first = run_classifier.run(**given)
+  logged = []
+  return run_classifier.run(**given, on_log=logged.append), logged
+
+
+def assert_same(result, whole):
+  """Compares scores and files, checkpoints included, but no folders' names."""
+  assert result.scores == whole.scores
+  folders = (pathlib.Path(r.output_dir) for r in (result, whole))
+  found, wanted = (paths.contents(folder) for folder in folders)
+  assert paths.differences(found, wanted) == []
+
+
+def test_values_of_python_are_those_of_a_command_line(given, whole, tmp_path):
   given |= {
     "learning_rate": np.float32(1e-3),
     "train_batch_size": 16,
@@ -44,20 +60,16 @@ def test_values_of_python_are_those_of_a_command_line(given, tmp_path):
     "output_dir": tmp_path / "other",
     "class_weights": ("1", "3"),
   }
-  second = run_classifier.run(**given)
-  assert first.scores == second.scores
-  found, wanted = (paths.contents(tmp_path / n) for n in ("other", "out"))
-  assert paths.differences(found, wanted) == []
+  assert_same(run_classifier.run(**given), whole[0])
 
 
-def test_a_result_reads_what_the_run_wrote(given, tmp_path):
-  logged = []
-  result = run_classifier.run(**given, on_log=logged.append)
+def test_a_result_reads_what_the_run_wrote(given, whole):
+  result, logged = whole
+  out = pathlib.Path(result.output_dir)
   assert result.scores == {
-    name: pytest.approx(value)
-    for name, value in tiny.read_results(tmp_path / "out").items()
+    name: pytest.approx(value) for name, value in tiny.read_results(out).items()
   }
-  assert repr(result).startswith(f"<Result in {tmp_path}/out: eval_accuracy ")
+  assert repr(result).startswith(f"<Result in {out}: eval_accuracy ")
 
   # 6 updates, and evaluations after 2, 4 and 6.
   steps = [p["step"] for p in result.history if "loss" in p]
@@ -73,6 +85,7 @@ def test_a_result_reads_what_the_run_wrote(given, tmp_path):
   model = result.load()
   assert model("a good film")["label"] in ("pos", "neg")
   # Nothing is scored when nothing runs: the scores of before do not count.
+  shutil.copytree(out, given["output_dir"])
   given |= {"do_train": False, "do_eval": False, "do_predict": True}
   again = run_classifier.run(**given)
   assert set(again.scores) == {
@@ -80,6 +93,7 @@ def test_a_result_reads_what_the_run_wrote(given, tmp_path):
   }
 
 
+@pytest.mark.slow  # tests/test_run_classifier.py trains from two seeds.
 def test_seeds_have_scores_and_curves_of_their_own(given):
   given |= {"seeds": [1, 2], "eval_every_steps": 0, "num_train_epochs": 1}
   result = run_classifier.run(**given)
@@ -119,11 +133,7 @@ def test_rows_in_memory_are_as_good_as_a_file(given, tmp_path):
   new = set(paths.contents(tmp_path / "out")) - before
   assert not [name for name in new if "train_data" in name]
 
-
-def test_other_rows_are_refused_and_leave_nothing(given, tmp_path):
-  del given["data_dir"]
-  given |= {"eval_share": 0.2}
-  run_classifier.run(**given, train_data=ROWS)
+  # Other rows are refused, and leave nothing.
   before = paths.contents(tmp_path / "out")
   with pytest.raises(ValueError, match="train_data"):
     run_classifier.run(**given, train_data=ROWS[:40])
@@ -213,22 +223,14 @@ def test_programs_in_one_process_do_not_see_each_other(given, tmp_path):
   assert type(second.load()).__name__ == "BertModel"
 
 
-def test_ctrl_c_saves_and_the_same_call_continues(given, tmp_path):
-  whole = run_classifier.run(**given)
-  given |= {"output_dir": tmp_path / "interrupted"}
-
+def test_ctrl_c_saves_and_the_same_call_continues(given, whole):
   def interrupt(values):
     if values["step"] == 2:
       signal.raise_signal(signal.SIGINT)
 
   with pytest.raises(KeyboardInterrupt):
     run_classifier.run(**given, on_log=interrupt)
-  again = run_classifier.run(**given)
-  assert again.scores == whole.scores
-  found, wanted = (
-    paths.contents(tmp_path / name) for name in ("interrupted", "out")
-  )
-  assert paths.differences(found, wanted) == []
+  assert_same(run_classifier.run(**given), whole[0])
 
 
 def test_a_run_says_its_flags():

@@ -101,14 +101,21 @@ def test_one_task_is_what_its_own_program_does(
 HANDOVER = {"good": [[0, 1], [6, 0]], "names": [[5, 0], [6, 2]]}
 
 
-def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
+@pytest.fixture(name="saved", scope="module")
+def hand_over(tasks):
+  """Reads the variables after a step of a run that corrects the bias."""
   folder, entries = tasks
   pair = [{**entries[name], "weight": w} for name, w in HANDOVER.items()]
-  others = {"save_checkpoints_steps": 6, "num_train_steps": 12}
-  others["keep_checkpoint_max"] = 0
+  others = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0}
+  others |= {"num_train_steps": 12, "bias_correction": True}
   succeed(tiny.run_tasks(folder, pair, "handover", **others))
-  early = dict(checkpoints.read(str(folder / "handover/model.ckpt-6")))
-  late = dict(checkpoints.read(str(folder / "handover/model.ckpt-12")))
+  return lambda step: dict(
+    checkpoints.read(str(folder / f"handover/model.ckpt-{step}"))
+  )
+
+
+def test_an_update_leaves_the_heads_of_other_tasks_alone(saved):
+  early, late = saved(6), saved(12)
   for suffix in ("", "/adam_m", "/adam_v"):
     good = f"tasks/good/output_weights{suffix}"
     names = f"tasks/names/output_weights{suffix}"
@@ -121,17 +128,9 @@ def test_an_update_leaves_the_heads_of_other_tasks_alone(tasks):
   np.testing.assert_array_equal(early[pooler], late[pooler])
 
 
-def test_the_first_update_of_a_head_is_corrected_as_its_first(tasks):
+def test_the_first_update_of_a_head_is_corrected_as_its_first(saved):
   """It then changes a bias by the rate, whatever the gradient is."""
-  folder, entries = tasks
-  pair = [{**entries[name], "weight": w} for name, w in HANDOVER.items()]
-  others = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 0}
-  others |= {"num_train_steps": 12, "bias_correction": True}
-  succeed(tiny.run_tasks(folder, pair, "corrected", **others))
-  early, late = (
-    dict(checkpoints.read(str(folder / f"corrected/model.ckpt-{step}")))
-    for step in (6, 7)
-  )
+  early, late = saved(6), saved(7)
   change = np.abs(
     late["tasks/names/output_bias"] - early["tasks/names/output_bias"]
   )

@@ -136,6 +136,14 @@ def extract(encoder, here, **flags):
   return here / "v.npz"
 
 
+@pytest.fixture(name="vectors", scope="module")
+def extract_once(encoder, tmp_path_factory):
+  """What the program makes of LINES."""
+  folder = tmp_path_factory.mktemp("vectors")
+  (folder / "lines.txt").write_text("".join(f"{x}\n" for x in LINES))
+  return np.load(extract(encoder, folder))["vectors"]
+
+
 def test_vectors_of_extract_features(encoder, here):
   path = extract(encoder, here)
   [found] = run(here, encoder, vectors_file=path, query="bad", top_k=1)
@@ -173,8 +181,10 @@ def test_vectors_of_something_else(encoder, here, flags, lines, message):
     (1e5, 1, "v.npz: the vector of line 2 holds NaN or a number beyond"),
   ],
 )
-def test_numbers_that_are_not_finite(encoder, here, number, place, message):
-  vectors = np.load(extract(encoder, here))["vectors"]
+def test_numbers_that_are_not_finite(
+  encoder, vectors, here, number, place, message
+):
+  vectors = vectors.copy()
   vectors[place, 0, 3] = number
   np.savez(here / "v.npz", vectors=vectors)
   with pytest.raises(ValueError, match=message):
@@ -182,8 +192,7 @@ def test_numbers_that_are_not_finite(encoder, here, number, place, message):
   assert not (here / "i.npy").exists()
 
 
-def test_files_that_hold_no_vectors(encoder, here):
-  vectors = np.load(extract(encoder, here))["vectors"]
+def test_files_that_hold_no_vectors(encoder, vectors, here):
   path, fault = here / "v.npz", "v.npz: not a .npz of extract_features.py: "
   for write, message in (
     (lambda file: np.save(file, vectors), fault + "one array, as in a .npy"),
