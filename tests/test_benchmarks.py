@@ -326,6 +326,7 @@ def test_a_row_of_both_libraries(tmp_path):
   assert theirs.startswith("| rte | accuracy | Hugging Face | 0.0001 | ")
 
 
+@pytest.mark.slow
 def test_long_texts_writes_a_model_that_answers(load, tmp_path):
   folder = tmp_path / "model"
   code = load("long_texts")._WRITE_MODEL

@@ -28,7 +28,16 @@ HAS_BFLOAT16 = processor.multiplies_bfloat16() and "BF16" in (
 TEXTS = ["the film was good", "bad", "good good film was bad the film"]
 
 
-@pytest.mark.parametrize("case", tiny_models.CASES)
+# The graphs of all are tried with ONNX Runtime: see test_onnx_exports.py.
+@pytest.mark.parametrize(
+  "case",
+  [
+    case
+    if case in ("single_label", "question_answering")
+    else pytest.param(case, marks=pytest.mark.slow)
+    for case in tiny_models.CASES
+  ],
+)
 def test_answers_are_those_of_onnxruntime(case, tmp_path, monkeypatch):
   requests = tiny_models.write_case(tmp_path, case)
   path = str(tiny_models.run_export(tmp_path))

@@ -35,7 +35,31 @@ class Run(NamedTuple):
     return run([*self.command, *program_flags.arguments(flags)])
 
 
-@pytest.fixture(name="run", scope="module", params=tiny.TRAINERS)
+def fast(*programs, of=tiny.TRAINERS):
+  """Leaves the other programs to `make test-slow`."""
+  return pytest.mark.parametrize(
+    "run",
+    [
+      name if name in programs else pytest.param(name, marks=pytest.mark.slow)
+      for name in of
+    ],
+    indirect=True,
+  )
+
+
+# The other three train, resume and refuse by the same code as the classifier;
+# their own tests train each of them.
+FAST = ("run_pretraining", "run_classifier", "run_squad")
+
+
+@pytest.fixture(
+  name="run",
+  scope="module",
+  params=[
+    name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
+    for name in tiny.TRAINERS
+  ],
+)
 def train(request, tmp_path_factory):
   folder = tmp_path_factory.mktemp(request.param)
   command = tiny.prepare(request.param, folder, DROPOUT)
@@ -69,6 +93,8 @@ def test_a_second_run_leaves_the_same_bytes(run, tmp_path):
   assert paths.differences(found, wanted) == []
 
 
+# All programs are called by the same code.
+@fast("run_pretraining", "run_classifier")
 def test_a_call_from_python_leaves_the_same_bytes(run, tmp_path):
   """And it returns the scores of the files; see also test_calls.py."""
   program = importlib.import_module(f"bert.{run.program}")
@@ -96,16 +122,7 @@ def test_it_ends_with_the_files_it_wrote(run):
 
 # All programs print their next command by `program.print_end`, so one suffices
 # in the fast suite.
-@pytest.mark.parametrize(
-  "run",
-  [
-    program
-    if program == "run_classifier"
-    else pytest.param(program, marks=pytest.mark.slow)
-    for program in tiny.FINE_TUNERS
-  ],
-  indirect=True,
-)
+@fast("run_classifier", of=tiny.FINE_TUNERS)
 def test_the_next_command_works(run):
   command = shlex.split(run.output.split("\n  next: ")[1])
   assert command[:2] == ["python", "export_saved_model.py"]
@@ -123,7 +140,8 @@ PREDICTIONS = {
 }
 
 
-@pytest.mark.parametrize("run", tiny.FINE_TUNERS, indirect=True)
+# The others' tests compare predictions with the rows of their files.
+@fast("run_classifier", "run_squad", of=tiny.FINE_TUNERS)
 def test_the_best_weights_predict_rows_in_the_order_of_the_file(run, tmp_path):
   """Reversed, from an output folder that has its best weights alone."""
   for path in run.out.iterdir():
@@ -153,6 +171,8 @@ def read_rows(run, path, place):
   return [re.sub(place, "", line) for line in lines]
 
 
+# The loop decides it; of the others, a resumed run evaluates and predicts.
+@fast("run_pretraining", "run_classifier")
 def test_a_finished_run_has_nothing_to_do(run):
   before = paths.contents(run.out)
   result = run.again()

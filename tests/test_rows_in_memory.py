@@ -167,7 +167,16 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+# The others' rows are read as files are, whose readers have tests of their own.
+@pytest.mark.parametrize(
+  "program",
+  [
+    name
+    if name in ("run_squad", "run_tagging")
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in PROGRAMS
+  ],
+)
 def test_each_program_trains_and_predicts_from_memory(program, tmp_path):
   make, flags = PROGRAMS[program]
   command = tiny.command(program, tmp_path, train_batch_size=8, **flags)
@@ -187,6 +196,7 @@ def test_each_program_trains_and_predicts_from_memory(program, tmp_path):
   assert result.load().task
 
 
+@pytest.mark.slow  # tests/test_run_classifier.py has the same of a file.
 def test_too_few_rows_for_a_batch_are_an_error_that_is_easily_mended(tmp_path):
   """The features of the rows are made by then, and serve the next call."""
   from bert import run_classifier
@@ -241,6 +251,7 @@ def test_a_sentence_a_line_of_json(tmp_path):
     list(tagging.read_sentences(source._replace(is_tagged=True)))
 
 
+@pytest.mark.slow  # What is read of both is compared above.
 def test_json_and_columns_train_the_same_tagger(tmp_path):
   from bert import run_tagging
 

@@ -166,6 +166,7 @@ def test_training_on_in_a_folder_needs_the_same_settings(
   assert (folder / "out" / "train.tf_record").read_bytes() == features
 
 
+@pytest.mark.slow  # tests/test_run_pretraining.py has the same for one seed.
 def test_auto_is_recorded_as_what_it_chose_and_kept(tmp_path, monkeypatch):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
   flags = {"data_dir": tmp_path, "do_train": True, "precision": "auto"}
@@ -235,6 +236,7 @@ def test_a_collapsed_model_is_named_while_it_trains(tmp_path):
   )
 
 
+@pytest.mark.slow  # tests/test_run_multitask.py refuses the same.
 def test_best_weights_are_those_of_one_metric_and_file(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(40))
   tiny.write_tsv(tmp_path / "dev.tsv", range(400, 410))
@@ -320,6 +322,9 @@ def test_labels_in_columns_of_their_own(tmp_path):
   assert text.startswith("id\ttext\tpredicted\tprobability_nice\t")
 
 
+# The first of these trainings on several labels is fast, and
+# tests/tasks/test_classification_results.py tunes thresholds.
+@pytest.mark.slow
 def test_several_labels_and_their_thresholds(tmp_path):
   def write(path, numbers):
     lines = ["text\tlabel"]
@@ -353,6 +358,7 @@ def test_several_labels_and_their_thresholds(tmp_path):
   assert labels["bad"]["recall"] == 0.0 and labels["good"]["recall"] > 0.9
 
 
+@pytest.mark.slow  # The next test trains one, too.
 def test_regression(tmp_path):
   def write(path, numbers):
     lines = ["text,label"]
@@ -440,6 +446,7 @@ def test_xnli_is_scored_by_language(tmp_path):
   assert len((out / "predictions.tsv").read_text().splitlines()) == 7
 
 
+@pytest.mark.slow  # The windows, above, count them, too.
 def test_texts_that_are_cut_are_counted(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(20))
   flags = {"data_dir": tmp_path, "max_seq_length": 6, "do_train": True}
@@ -550,6 +557,7 @@ def read_checkpoint(folder, step):
   return dict(checkpoints.read(prefix))
 
 
+@pytest.mark.slow  # They predict the same: see the test above.
 def test_padded_and_trimmed_batches_train_alike(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(80))
   flags = {"data_dir": tmp_path, "do_train": True, "num_train_epochs": 1}
@@ -562,6 +570,8 @@ def test_padded_and_trimmed_batches_train_alike(tmp_path):
       np.testing.assert_allclose(value, trimmed[name], atol=1e-5, err_msg=name)
 
 
+# tests/test_optimization.py has both, in a compiled loop, too.
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze", [1, "gradual"])
 def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
   tiny.write_tsv(tmp_path / "train.tsv", range(80))
@@ -583,6 +593,9 @@ def test_frozen_layers_stay_as_they_are(tmp_path, freeze):
   assert not any(name.startswith("bert/embeddings") for name in changed)
 
 
+# tests/test_run_multitask.py trains with it, tests/test_optimization.py has the
+# formula.
+@pytest.mark.slow
 def test_correcting_the_bias_trains_otherwise_and_cannot_change(tmp_path):
   tiny.write_tsv(tmp_path / "train.tsv", range(80))
   flags = {"data_dir": tmp_path, "do_train": True, "num_train_epochs": 1}

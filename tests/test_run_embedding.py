@@ -189,6 +189,7 @@ def test_scores_are_learned_and_cosines_predicted(tmp_path):
   assert min(found[0], found[3]) > max(found[1], found[2])
 
 
+@pytest.mark.slow  # The column is read as by tests/test_rows_in_memory.py.
 def test_sentences_are_those_of_a_column_below_the_header(tmp_path, capsys):
   tiny.write_model(tmp_path, DROPOUT)
   rows = [f"{n}\t{tiny.make_text(n, tiny.GOOD)} {n}" for n in range(16)]
@@ -204,6 +205,7 @@ def test_sentences_are_those_of_a_column_below_the_header(tmp_path, capsys):
   assert words == 2 * ["[CLS]", *first, "[SEP]"]
 
 
+@pytest.mark.slow  # The test of scores predicts, too.
 def test_predictions_repeat_ids_and_take_no_third_column(tmp_path):
   tiny.write_model(tmp_path)
   train = tiny.write_partners(tmp_path / "train.tsv", range(16))
@@ -229,6 +231,7 @@ def test_sentences_move_apart(tmp_path, capsys):
   assert "eval_spearman" in tiny.read_results(tmp_path / "out")
 
 
+@pytest.mark.slow  # tests/inputs/test_held_out.py has what all programs share.
 def test_a_share_of_pairs_is_held_out(tmp_path, capsys):
   tiny.write_model(tmp_path)
   train = tiny.write_partners(tmp_path / "train.tsv", range(40))
@@ -263,7 +266,13 @@ def test_the_folder_says_how_its_vectors_are_made(tmp_path):
     run(tmp_path, pooling="cls", eval_file=dev, do_eval=True)
 
 
-@pytest.mark.parametrize("library", ["transformers", "sentence_transformers"])
+@pytest.mark.parametrize(
+  "library",
+  [
+    pytest.param("transformers", marks=pytest.mark.slow),
+    "sentence_transformers",
+  ],
+)
 def test_other_libraries_make_the_same_vectors(library, tmp_path):
   module = pytest.importorskip(library)
   torch = pytest.importorskip("torch")
@@ -392,6 +401,7 @@ def test_the_classifier_is_that_of_scikit_learn():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow  # A killed training, below, leaves the same head at each.
 def test_every_checkpoint_has_a_classifier_of_its_vectors(tmp_path):
   """That of a stopped run, too, and of one that is not evaluated."""
   tiny.write_model(tmp_path)
@@ -430,6 +440,7 @@ def test_texts_of_every_label_are_trained_on_and_held_out(tmp_path, capsys):
   assert labels == set(map(str, range(9)))
 
 
+@pytest.mark.slow  # The test above prints what is fitted on, too.
 def test_training_on_labels_can_be_limited(tmp_path, capsys):
   tiny.write_model(tmp_path)
   lines = ["good\ta", "bad\tb", "film\ta", "plot\tb", "cast\tc"]
@@ -441,7 +452,9 @@ def test_training_on_labels_can_be_limited(tmp_path, capsys):
   assert (tmp_path / "out" / "labels.txt").read_text().split() == ["a", "b"]
 
 
-@pytest.mark.parametrize("lacks_best", [False, True])
+@pytest.mark.parametrize(
+  "lacks_best", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
   """To the same bytes, though the head is fitted at every checkpoint."""
   tiny.write_tsv(tmp_path / "train.tsv", range(16))

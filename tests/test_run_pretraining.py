@@ -209,6 +209,8 @@ def test_a_folder_of_another_model_is_refused(trained, refuse, tmp_path):
   assert f"{out} belongs to another model (num_attention_heads: 2, n" in line
 
 
+# tests/inputs/test_records.py has the order of batches, wherever they begin.
+@pytest.mark.slow
 def test_batches_by_length_resume_and_stay_as_they_began(
   data, refuse, tmp_path
 ):
@@ -249,6 +251,9 @@ def test_masks_drawn_while_reading_resume(unmasked, tmp_path):
   program_flags.assert_refused(result, message)
 
 
+# tests/test_run_multitask.py has a task that does not use all weights, and the
+# test above has records whose masks are drawn.
+@pytest.mark.slow
 def test_a_phase_without_next_sentences_leaves_their_weights(
   unmasked, tmp_path
 ):
@@ -345,7 +350,8 @@ def test_devices_and_parts_draw_the_same_masks(unmasked, tmp_path):
   [
     (0, False, "warning: --learning_rate=0 changes no weight"),
     (1e-6, False, "warning: the masked-LM loss, "),
-    (1e-2, False, None),
+    # tests/training/test_loss_watch.py has losses that are low enough.
+    pytest.param(1e-2, False, None, marks=pytest.mark.slow),
     pytest.param(1e-6, True, None, marks=pytest.mark.slow),
   ],
 )
@@ -414,6 +420,9 @@ def run_until(path, act, folder, **options):
   return result
 
 
+# tests/test_calls.py resumes after Ctrl-C, to the same bytes; the next test
+# ends by it, and one of tests/training/test_loop.py by SIGTERM.
+@pytest.mark.slow
 def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path, capfd):
   """Ctrl-C, then SIGTERM; against a run that has none so early."""
   options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 20}
@@ -634,6 +643,7 @@ def test_a_half_written_checkpoint_is_named(
     assert refuse(output_dir=init).startswith(f"{init}/model.ckpt-6: ")
 
 
+@pytest.mark.slow  # So does the run of a phase, above, which is damaged, too.
 def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
   out = copy_run(trained, tmp_path / "out")
   good = tiny.checkpoint_bytes(out, 6)

@@ -193,6 +193,9 @@ def silence(folder):
   (folder / TUNED).write_text(json.dumps(content))
 
 
+# tests/tasks/test_classification_results.py has what programs share: what was
+# tuned for other weights is not used.
+@pytest.mark.slow
 def test_a_threshold_is_tuned_again_on_a_file_that_is_given(folder, tmp_path):
   out = tmp_path / "out"
   result = answer_with(folder, out, eval_file=folder / "train.json")
@@ -241,6 +244,7 @@ def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
   assert not is_silent(third)
 
 
+@pytest.mark.slow  # As the test before, for a folder of no training.
 def test_weights_are_known_by_what_they_are(folder, tmp_path):
   source, out = tmp_path / "A", tmp_path / "out"
   shutil.copytree(folder / "out" / "best", source)  # From no training.
@@ -263,6 +267,7 @@ def test_weights_are_known_by_what_they_are(folder, tmp_path):
   assert not is_silent(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("best", ["moved away", "damaged"])
 def test_weights_that_change_without_training_have_no_threshold(
   folder, out, best, capsys
@@ -295,6 +300,7 @@ def test_weights_that_change_without_training_have_no_threshold(
   assert f"wrote {out / TUNED}" in result.stdout
 
 
+@pytest.mark.slow
 def test_training_on_makes_a_threshold_one_of_other_weights(
   folder, without_best
 ):

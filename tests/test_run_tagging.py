@@ -147,6 +147,7 @@ def test_types_unseen_in_training_are_counted(folder, tmp_path, capsys):
   assert content["metrics"]["recall"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow  # tests/tasks/test_tagging.py reads and scores them.
 def test_labels_that_are_no_entities(tmp_path):
   tiny.write_model(tmp_path)
   for name, numbers in (("train", range(80)), ("valid", range(80, 100))):

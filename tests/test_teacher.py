@@ -20,10 +20,11 @@ import program_flags
 import tiny
 import tiny_models
 
+# tests/test_losses.py has what each of them learns from its teacher.
 PROGRAMS = [
   "run_classifier",
   pytest.param("run_tagging", marks=pytest.mark.slow),
-  "run_squad",
+  pytest.param("run_squad", marks=pytest.mark.slow),
 ]
 STUDENT = {"hidden_size": 8, "intermediate_size": 16}
 TEXT_CNN = {"encoder_type": "text_cnn", "hidden_size": 16, "num_filters": 8}
@@ -296,7 +297,9 @@ def test_a_damaged_file_of_logits_is_named(taught, tmp_path):
   assert "delete the file and it will be made again" in result.stderr
 
 
-@pytest.mark.parametrize("pooling", ["", "mean"])
+@pytest.mark.parametrize(
+  "pooling", [pytest.param("", marks=pytest.mark.slow), "mean"]
+)
 def test_a_text_cnn_learns_from_a_bert_without_labels(pooling, tmp_path):
   tiny_models.write_trained(
     tmp_path / "teacher",

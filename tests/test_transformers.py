@@ -235,7 +235,16 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("problem", TRAININGS)
+# tests/test_losses.py has the losses of all.
+@pytest.mark.parametrize(
+  "problem",
+  [
+    name
+    if name in ("single_label", "question_answering")
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in TRAININGS
+  ],
+)
 def test_training_is_that_of_transformers(problem, tmp_path, monkeypatch):
   """From the same weights, without dropout and warm-up, with Adam's correction.
 

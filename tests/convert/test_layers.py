@@ -44,7 +44,11 @@ def train(folder, start, **flags):
   )
 
 
-@pytest.mark.parametrize("output_format", ["google", "hugging_face"])
+# Other tests read both formats.
+@pytest.mark.parametrize(
+  "output_format",
+  [pytest.param("google", marks=pytest.mark.slow), "hugging_face"],
+)
 def test_a_training_starts_with_layers_of_a_deeper_model(
   output_format, deep, tmp_path
 ):

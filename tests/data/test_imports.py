@@ -67,7 +67,9 @@ with contextlib.suppress(ValueError):
 """
 
 
-@pytest.mark.parametrize("code", [_ENCODER, _EXPORT])
+@pytest.mark.parametrize(
+  "code", [_ENCODER, pytest.param(_EXPORT, marks=pytest.mark.slow)]
+)
 def test_work_from_python_is_silent(code):
   result = run_alone(code, paths.ROOT)
   assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -82,7 +82,11 @@ def test_repeated_words_are_not_added_up_before_clipping(whole):
 
 @pytest.mark.parametrize(
   ("devices", "parts"),
-  [(1, 4), pytest.param(2, 1, marks=pytest.mark.slow), (2, 2)],
+  [
+    pytest.param(1, 4, marks=pytest.mark.slow),
+    pytest.param(2, 1, marks=pytest.mark.slow),
+    (2, 2),
+  ],
 )
 def test_the_norm_does_not_depend_on_how_a_batch_is_split(
   devices, parts, whole, tmp_path

@@ -33,7 +33,10 @@ def test_only_bfloat16_without_training_packs(kind, values, packs, monkeypatch):
   assert not settings.packs_weights
 
 
-@pytest.mark.parametrize("packs", [True, False])
+# The next test packs.
+@pytest.mark.parametrize(
+  "packs", [pytest.param(True, marks=pytest.mark.slow), False]
+)
 def test_the_environment_does_not_pack_in_a_training(packs):
   code = "from bert.data import imports; "
   code += (
