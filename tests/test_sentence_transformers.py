@@ -18,10 +18,6 @@ import paths
 import program_flags
 import sentence_folder
 
-library = pytest.importorskip(
-  "sentence_transformers", reason="needs requirements/bench.txt"
-)
-
 pytestmark = [pytest.mark.slow, paths.needs_minilm]
 PROMPTS = {"query": "Represent this question: ", "passage": "TEXT: "}
 TEXTS = [
@@ -53,22 +49,25 @@ def edit(path, **changes):
   path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def open_there(folder, **options):
+  """Opens a folder with the library, which takes seconds to import."""
+  library = pytest.importorskip(
+    "sentence_transformers", reason="needs requirements/bench.txt"
+  )
+  return library.SentenceTransformer(str(folder), device="cpu", **options)
+
+
 def save_plain(folder):
-  library.SentenceTransformer(str(paths.MINILM), device="cpu").save(str(folder))
+  open_there(paths.MINILM).save(str(folder))
 
 
 def save_prompts(folder):
-  model = library.SentenceTransformer(
-    str(paths.MINILM),
-    device="cpu",
-    prompts=PROMPTS,
-    default_prompt_name="query",
-  )
+  model = open_there(paths.MINILM, prompts=PROMPTS, default_prompt_name="query")
   model.save(str(folder))
 
 
 def save_length(folder):
-  model = library.SentenceTransformer(str(paths.MINILM), device="cpu")
+  model = open_there(paths.MINILM)
   model.max_seq_length = 23
   model.save(str(folder))
 
@@ -86,7 +85,7 @@ def save_lower(folder):
 
 def save_max_beside_another(folder):
   """A second folder of a Pooling, of which modules.json names one."""
-  model = library.SentenceTransformer(str(paths.MINILM), device="cpu")
+  model = open_there(paths.MINILM)
   model[1].pooling_mode = "max"
   model.save(str(folder))
   (folder / "1_Pooling").rename(folder / "3_Pooling")
@@ -121,7 +120,7 @@ def expected(folder):
 
 
 def encode(folder, **options):
-  model = library.SentenceTransformer(str(folder), device="cpu")
+  model = open_there(folder)
   return model.encode(read_texts(), **options)
 
 
