@@ -416,6 +416,8 @@ def test_long_texts_are_split_into_windows(trained, tmp_path):
   assert results["eval_accuracy"] == 1.0
 
 
+# tests/tasks/ reads its files, and scores groups of examples.
+@pytest.mark.slow
 def test_xnli_is_scored_by_language(tmp_path):
   labels = ("contradiction", "entailment", "neutral")
   (tmp_path / "multinli").mkdir()

@@ -310,7 +310,10 @@ def test_labels_and_problems_travel(capsys):
   assert model_folder.open_model("there").problem == "single_label"
 
 
-@pytest.mark.parametrize("problem", ["multi_label", "regression"])
+@pytest.mark.parametrize(
+  "problem",
+  ["multi_label", pytest.param("regression", marks=pytest.mark.slow)],
+)
 def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
   run, rows = tmp_path / "run", "good film,bad\nvery poor plot,awful\n"
   count = 1 if problem == "regression" else 2
