@@ -36,13 +36,19 @@ def main(beam_arguments: list[str]) -> None:
   vocabulary = pretraining.prepare(settings, inputs)
 
   # The counts come from Beam's counters, since workers return only records.
-  total, records = pretraining_pipeline.make_records(
+  counts = pretraining_pipeline.make_records(
     pretraining_data.BlockMaker(vocabulary, record_settings),
     inputs,
     outputs,
     settings.compress,
     beam_arguments,
   )
+  if not counts:
+    program.print_end(
+      start, f"wrote {', '.join(outputs)}; the runner counts no records"
+    )
+    return
+  total, records = counts
   pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, records, start)
 

@@ -107,6 +107,34 @@ def test_a_round_of_a_benchmark(name, amounts):
   assert "| ours, bucketed | " in result.stdout
 
 
+def run_large_data(folder, gigabytes):
+  command = ["benchmarks/large_data.py", f"--output_dir={folder}"]
+  command += [f"--gigabytes={gigabytes}", "--rounds=1"]
+  result = subprocess.run(
+    [sys.executable, *command], cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert not list(folder.iterdir())
+  return result
+
+
+def test_records_that_no_disk_has_room_for(tmp_path):
+  result = run_large_data(tmp_path, 1e9)
+  assert result.returncode == 1 and not result.stdout
+  (line,) = result.stderr.splitlines()
+  begin = f"large_data.py: --gigabytes=1e+09: {tmp_path} has room for "
+  assert line.startswith(begin)
+
+
+@pytest.mark.slow
+def test_records_of_a_cold_disk(tmp_path):
+  result = run_large_data(tmp_path, 0.01)
+  assert result.returncode == 0, result.stderr
+  _, _, _, _, *rows, training, share = result.stdout.splitlines()
+  assert [row.split(" | ")[1] for row in rows] == ["16", "16", "1"]
+  assert re.search(r"it keeps \d+\.\d%, \d+\.\d% by processor", training)
+  assert re.fullmatch(r"the step needs \d+\.\d% of what was read", share)
+
+
 @pytest.mark.parametrize(
   ("argument", "message"),
   [

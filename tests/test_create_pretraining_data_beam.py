@@ -1,6 +1,7 @@
 """Tests of create_pretraining_data_beam.py and its pipeline in bert/data/."""
 
 import collections
+import contextlib
 import gzip
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from bert import tokenization
 from bert.data import pretraining_data
+import paths
 import program_flags
 import record_programs
 from record_programs import BEAM, PLAIN
@@ -207,4 +209,72 @@ def test_a_job_server_makes_the_same_records(folder):
     server.kill()
     server.wait()
   assert done.returncode == 0, done.stderr
+  assert records_in("out") == records_in("plain")
+
+
+def start_dask(*arguments):
+  """Starts a process of Dask that can import this project."""
+  places = [str(paths.ROOT), os.environ.get("PYTHONPATH", "")]
+  return subprocess.Popen(
+    [
+      sys.executable,
+      "-m",
+      *arguments,
+      "--scheduler-file=dask",
+      "--no-dashboard",
+    ],
+    env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+    stderr=subprocess.DEVNULL,
+  )
+
+
+def wait_for(found, process):
+  """Returns what a function finds while a process works."""
+  deadline = time.monotonic() + 240
+  while not (value := found()):
+    assert time.monotonic() < deadline and process.poll() is None
+    time.sleep(0.05)
+  return value
+
+
+@pytest.mark.slow
+def test_dask_does_the_work_of_a_killed_worker_again(folder):
+  distributed = pytest.importorskip(
+    "distributed", reason="pip install apache-beam[dask]"
+  )
+  flags = {"dupe_factor": 300}
+  assert run(PLAIN, output_file="plain", **flags).returncode == 0
+
+  flags |= {"runner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
+  flags |= {"dask_scheduler_file": "dask"}
+  with contextlib.ExitStack() as stack:
+
+    def start(process):
+      stack.callback(process.wait)
+      stack.callback(process.kill)
+      return process
+
+    scheduler = start(start_dask("distributed.cli.dask_scheduler", "--port=0"))
+    wait_for((folder / "dask").exists, scheduler)
+    one = ["distributed.cli.dask_worker", "--nthreads=1", "--no-nanny"]
+    names = ("first", "second")
+    workers = {n: start(start_dask(*one, f"--name={n}")) for n in names}
+    client = stack.enter_context(distributed.Client(scheduler_file="dask"))
+    client.wait_for_workers(2, timeout=120)
+
+    command = record_programs.command(BEAM, **{**FLAGS, **flags})
+    program = start(
+      subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    )
+    # A worker has begun to write records.
+    wait_for(lambda: list(folder.glob("out.*.work/*/*")), program)
+    busy = wait_for(
+      lambda: [w for w, tasks in client.processing().items() if tasks], program
+    )
+    for address in busy[:1]:
+      workers[client.scheduler_info()["workers"][address]["name"]].kill()
+    assert program.poll() is None
+    output, _ = program.communicate(timeout=240)
+  assert program.returncode == 0
+  assert "wrote out; the runner counts no records" in output
   assert records_in("out") == records_in("plain")

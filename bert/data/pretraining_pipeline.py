@@ -9,6 +9,7 @@ import builtins
 from collections.abc import Iterator
 import contextlib
 import functools
+import importlib
 import itertools
 import logging
 import os
@@ -42,7 +43,7 @@ def make_records(
   outputs: list[str],
   compress: bool,
   arguments: list[str],
-) -> tuple[pretraining_data.Statistics, int]:
+) -> tuple[pretraining_data.Statistics, int] | None:
   """Makes records of text files.
 
   Args:
@@ -54,7 +55,7 @@ def make_records(
     arguments: Beam's flags.
 
   Returns:
-    The counts of the text, and of records.
+    The counts of the text, and of records; None if the runner does not count.
 
   Raises:
     ValueError: names a flag that Beam does not know, or says what the text
@@ -128,10 +129,16 @@ def _make_records(task, make_block) -> list[bytes]:
   return block.records
 
 
-def _read_counters(result, settings) -> tuple[pretraining_data.Statistics, int]:
-  # A counter that was never increased is missing, or None.
+def _read_counters(
+  result, settings
+) -> tuple[pretraining_data.Statistics, int] | None:
   of_ours = metric.MetricsFilter().with_namespace(_COUNTERS)
-  counters = result.metrics().query(of_ours)["counters"]
+  try:
+    counters = result.metrics().query(of_ours)["counters"]
+  except NotImplementedError:  # Such as Beam's runner for Dask.
+    return None
+
+  # A counter that was never increased is missing, or None.
   counts = {c.key.metric.name: c.result or 0 for c in counters}
   records = counts.pop("records", 0)
   names = pretraining_data.Statistics._fields
@@ -169,6 +176,10 @@ def _parse(arguments: list[str]) -> pipeline_options.PipelineOptions:
   # Beam ignores a flag that it does not know, so a misspelt one would have no
   # effect. All classes of options together know all flags.
   flags = list(itertools.takewhile("--".__ne__, arguments))
+  # The module of a runner that is given by its full name adds its own flags.
+  for flag in flags:
+    if named := re.fullmatch(r"--runner=([\w.]+)\.\w+", flag):
+      importlib.import_module(named[1])
   parser = _Parser(allow_abbrev=False)
   for options in pipeline_options.PipelineOptions.__subclasses__():
     options._add_argparse_args(parser)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import gzip
 import hashlib
+import os
 from typing import NamedTuple
 import zlib
 
@@ -30,6 +31,11 @@ _SHUFFLE_BUFFER = 100
 
 # Most batches whose records are grouped by length together.
 _BATCHES_PER_GROUP = 64
+
+# Files that are larger together are not walked from record to record, which
+# reads nearly all of their pages, and takes some seconds per million records.
+_MOST_WALKED = 1 << 30
+_TAIL = 1 << 20  # Bytes at the end of such a file, where its last records are.
 
 _DIGESTED = 1 << 16  # Bytes of a block that enters the digest of a file.
 _BLOCKS_BETWEEN = 64  # Such blocks of all files together, besides their ends.
@@ -91,6 +97,8 @@ def pretraining_limits(
 def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
   """Checks the first record of every file, and the framing of local plain ones.
 
+  Of files of more than a gigabyte together, it checks the framing at the end.
+
   Args:
     paths: of the files.
     spec: the features of a record, without the batch axis.
@@ -100,6 +108,7 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
     ValueError: a file is empty, damaged, no TFRecord file, of other features or
       lengths, or holds ids above their limits.
   """
+  is_large = not _are_walked(paths)
   for path in paths:
     # Each record takes a while to check; if a later one is wrong, `find_fault`
     # names it when training has failed.
@@ -109,7 +118,9 @@ def check_files(paths: Sequence[str], spec: Spec, limits: Limits) -> None:
     _check_record(path, 0, first, spec, limits)
 
     # Counting them by their lengths is quick, and shows a file that is cut.
-    if _is_walkable(path):
+    if _is_walkable(path) and is_large:
+      _check_end(path)
+    elif _is_walkable(path):
       count_records([path])
 
 
@@ -517,8 +528,9 @@ def count_records(paths: Sequence[str]) -> int:
 
 
 def count_at_once(paths: Sequence[str]) -> int | None:
-  """Counts records; None if that would read or decompress whole files."""
-  return count_records(paths) if all(map(_is_walkable, paths)) else None
+  """Counts records; None if that would read or decompress large files."""
+  is_quick = all(map(_is_walkable, paths)) and _are_walked(paths)
+  return count_records(paths) if is_quick else None
 
 
 @functools.cache
@@ -527,9 +539,13 @@ def _count(path: str, version: tuple[int, int]) -> int:
   if not _is_walkable(path):
     return sum(1 for _ in read_records(path))
 
+  return _walk(path, 0, version[0])
+
+
+def _walk(path: str, begin: int, size: int) -> int:
+  """Counts the records of a file of this size, from the byte of a header on."""
   # From header to header; the records are not read.
-  size = version[0]
-  start = 0
+  start = begin
   count = 0
   with open(path, "rb") as file:
     while start < size:
@@ -543,7 +559,8 @@ def _count(path: str, version: tuple[int, int]) -> int:
       elif end > size:
         fault = f"the record is cut short; the file has {size} bytes"
       if fault:
-        raise ValueError(f"{path}: record {count}, at byte {start}: {fault}")
+        number = "" if begin else f"record {count}, "
+        raise ValueError(f"{path}: {number}at byte {start}: {fault}")
       start = end
       count += 1
   return count
@@ -551,3 +568,28 @@ def _count(path: str, version: tuple[int, int]) -> int:
 
 def _is_walkable(path: str) -> bool:
   return not remote.is_remote(path) and not _compression(path)
+
+
+def _are_walked(paths: Sequence[str]) -> bool:
+  """Returns whether files are small enough together to walk through them."""
+  local = [path for path in paths if not remote.is_remote(path)]
+  return sum(map(os.path.getsize, local)) <= _MOST_WALKED
+
+
+def _check_end(path: str) -> None:
+  """Raises a ValueError if the last records of a file are cut or damaged."""
+  size = os.path.getsize(path)
+  start = max(0, size - _TAIL)
+  with open(path, "rb") as file:
+    file.seek(start)
+    tail = file.read()
+
+  # Where a record begins is unknown, but a header is known by its checksum:
+  # other bytes have a right one once in 2^32 places.
+  for place in range(len(tail)):
+    header = tail[place : place + 12]
+    length = int.from_bytes(header[:8], "little")
+    if header == record_writer.frame_header(length):
+      _walk(path, start + place, size)
+      return
+  raise ValueError(f"{path}: behind byte {start}: {_NO_LENGTH}")

@@ -267,6 +267,37 @@ def test_a_fault_is_named_at_once_or_if_training_meets_it(
   assert fault.startswith(f"{path}{message}") and "\n" not in fault
 
 
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (GOOD, None),
+    (damage(262), None),  # Before the end, which training would meet.
+    (
+      GOOD[:-1],
+      ": at byte 522: the record is cut short; the file has 782 byte",
+    ),
+    (GOOD + b"\5\0\0", ": at byte 783: no length of a record, or this"),
+    (
+      GOOD + bytes(1000),
+      ": behind byte 1283: no length of a record, or this is",
+    ),
+  ],
+)
+def test_of_large_files_the_end_is_checked(
+  content, message, tmp_path, monkeypatch
+):
+  path = tmp_path / "large.tfrecord"
+  path.write_bytes(content)
+  monkeypatch.setattr(records, "_MOST_WALKED", 700)
+  monkeypatch.setattr(records, "_TAIL", 500)
+  assert records.count_at_once([str(path)]) is None
+  if not message:
+    records.check_files([str(path)], SPEC, LIMITS)
+    return
+  with pytest.raises(ValueError, match=re.escape(f"{path}{message}")):
+    records.check_files([str(path)], SPEC, LIMITS)
+
+
 def test_compressed_files_in_parts_are_read(tmp_path):
   path = tmp_path / "two.tfrecord"
   path.write_bytes(gzip.compress(GOOD[:261]) + gzip.compress(GOOD[261:]))
