@@ -198,7 +198,9 @@ def make_ours(workload: Workload, precision: str) -> Step:
   return lambda: train_steps(iterator, 1)["loss"]
 
 
-def make_hugging_face(workload: Workload, precision: str) -> Step:
+def make_hugging_face(
+  workload: Workload, precision: str, device: str = "cpu"
+) -> Step:
   """BertForPreTraining, which scores all tokens, and the fused AdamW."""
   import torch
   import transformers
@@ -207,7 +209,7 @@ def make_hugging_face(workload: Workload, precision: str) -> Step:
   model = transformers.BertForPreTraining(
     transformers.BertConfig(**workload.config)
   )
-  model.train()
+  model.to(device).train()
   optimizer = torch.optim.AdamW(
     model.parameters(), LEARNING_RATE, weight_decay=0.01, fused=True
   )
@@ -223,11 +225,13 @@ def make_hugging_face(workload: Workload, precision: str) -> Step:
     "labels": labels,
     "next_sentence_label": features["next_sentence_labels"][:, 0],
   }
-  batch = {name: torch.from_numpy(x).long() for name, x in batch.items()}
+  batch = {
+    name: torch.from_numpy(x).long().to(device) for name, x in batch.items()
+  }
 
   def step():
     mixed = precision == "bfloat16"
-    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+    with torch.autocast(device, torch.bfloat16, enabled=mixed):
       loss = model(**batch).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

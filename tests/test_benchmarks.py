@@ -107,6 +107,27 @@ def test_a_round_of_a_benchmark(name, amounts):
   assert "| ours, bucketed | " in result.stdout
 
 
+@pytest.mark.slow
+def test_jax_and_pytorch_make_an_update():
+  for library in ("jax", "transformers"):
+    pytest.importorskip(library, reason="needs jax and requirements/bench.txt")
+  config = paths.ROOT / "configs" / "bert_tiny.json"
+  command = ["benchmarks/gpu_update.py", f"--bert_config_file={config}"]
+  command += ["--batch_sizes=8", "--rounds=1", "--precisions=float32"]
+  result = subprocess.run(
+    [sys.executable, *command],
+    cwd=paths.ROOT,
+    env={**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"},
+    capture_output=True,
+    text=True,
+  )
+  assert result.returncode == 0, result.stderr
+  first, *_, ours, theirs = result.stdout.splitlines()
+  assert float(first.rpartition(" ")[2]) < 1e-5
+  assert ours.startswith("| ours, by JAX | ")
+  assert theirs.startswith("| Hugging Face | ")
+
+
 def run_large_data(folder, gigabytes):
   command = ["benchmarks/large_data.py", f"--output_dir={folder}"]
   command += [f"--gigabytes={gigabytes}", "--rounds=1"]

@@ -30,7 +30,7 @@ PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 OTHER_FLAGS = set(
   "runner extra_package project region temp_location flink_master "
   "spark_master_url job_endpoint logdir array mem flagfile helpfull nodes "
-  "exclusive time signal requeue zone version".split()
+  "dask_client_address exclusive time signal requeue zone version".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PYTHON = re.compile(r"^```python\n.*?^```$", re.DOTALL | re.MULTILINE)
