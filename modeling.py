@@ -637,7 +637,10 @@ class BertModel(Layer):
     embedded = self.embeddings(input_ids, segment_ids, fold_in(seed, 0))
     states, attention = self.encoder(embedded, input_mask, fold_in(seed, 1))
     if return_attention_probs and attention[0] is None:
-      raise ValueError(f"{type(self).__name__} returns no attention")
+      raise ValueError(
+        f"{type(self).__name__} returns no attention; in a training, layers "
+        "that are recorded once or recomputed keep none"
+      )
 
     return BertOutput(
       sequence_output=states[-1],
