@@ -144,11 +144,14 @@ def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
 
 
 def load_weights_of_run(
-  settings: shared_flags.TrainingSettings, model: keras.Model
+  settings: shared_flags.TrainingSettings,
+  model: keras.Model,
+  unused: tuple[str, ...] = (),
 ) -> int:
   """Loads the weights to start a training from, or the trained ones.
 
-  Without --do_train, prefers the run's best weights, and none may be missing.
+  Without --do_train, prefers the run's best weights, and none may be missing
+  but those with one of `unused` in their names, which no score depends on.
   Returns the number of updates behind the weights.
   """
   folder = settings.output_dir
@@ -171,9 +174,13 @@ def load_weights_of_run(
     )
 
   # Without training, a head with random weights would answer at random.
-  missing = sorted(set(variables) - set(settings.open_model().weights.shapes))
   if not model.uses_pooler:
-    missing = [name for name in missing if "/pooler/" not in name]
+    unused = ("/pooler/", *unused)
+  missing = sorted(
+    name
+    for name in set(variables) - set(settings.open_model().weights.shapes)
+    if not any(part in name for part in unused)
+  )
   if missing:
     raise ValueError(
       f"--init_checkpoint={settings.init_checkpoint} is not trained for this "

@@ -88,7 +88,11 @@ class Run(training_run.TrainingRun):
       variables = checkpoints.model_variables(self.model)
       self.step = output_folder.load_weights(settings, variables)
     else:
-      self.step = output_folder.load_weights_of_run(settings, self.model)
+      self.step = output_folder.load_weights_of_run(
+        settings,
+        self.model,
+        () if settings.next_sentence else ("/pooler/", "/seq_relationship/"),
+      )
 
     # AdamW's decay would shrink weights that no loss uses. The optimizer gets
     # only variables that are not frozen.
