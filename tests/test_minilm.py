@@ -5,10 +5,7 @@ python -m pytest -m slow -s tests/test_minilm.py
 prints the numbers of docs/results.md.
 """
 
-import itertools
-import json
 import os
-import random
 
 os.environ.setdefault("USE_TF", "0")
 
@@ -20,76 +17,27 @@ import bert
 from bert import convert_checkpoint, export_saved_model, extract_features
 from bert.inputs import text_inputs
 from bert.vocabularies import vocabulary_table
-import hard_strings
 import paths
 import program_flags
+import published
 
-DATA = paths.SHARED / "data"
 pytestmark = [
   pytest.mark.slow,
   paths.needs_minilm,
-  pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is absent"),
+  published.needs_data,
 ]
 LENGTH = 128
 PUBLISHED = 0.820325  # MTEB's, for the STS benchmark's test set.
-KINDS = 8
-
-
-def read_column(path, number):
-  lines = (DATA / path).read_text(encoding="utf-8").split("\n")
-  return [line.split("\t")[number] for line in lines[1:] if line]
-
-
-def read_questions():
-  """Yields questions with the paragraphs that answer them."""
-  content = json.loads((DATA / "squad/xquad.en.json").read_text("utf-8"))
-  for article in content["data"]:
-    for paragraph in article["paragraphs"]:
-      question = paragraph["qas"][0]["question"]
-      yield f"{question} ||| {paragraph['context']}"
-
-
-def odd_strings():
-  """Yields texts of characters that are hard to tokenize.
-
-  But none on which Hugging Face differs from the original: it knows no final
-  sigma, and deletes what is of private use or newer than its tables.
-  """
-  rng = random.Random(1)
-  odd = [character for character in hard_strings.ODD if character != "\u03a3"]
-  for _ in range(99):
-    yield " ".join("".join(rng.choices(odd, k=40)).split())
 
 
 @pytest.fixture(scope="module", name="texts")
 def read_texts():
-  """Returns 500 texts of eight kinds."""
-  numbers = np.random.default_rng(1).integers(1e6, size=(99, 2))
-  kinds = [
-    read_column("sts_benchmark/sts-dev.csv", 5),
-    list(read_questions()),
-    read_column("multilabel/test.tsv", 0),
-    read_column("glue/QNLI/dev.tsv", 2),
-    read_column("chnsenticorp/dev.tsv", 1),
-    read_column("xnli/xnli.dev.tsv", 6)[:2000],  # Arabic.
-    [f"{a:.3f}% of ${b:,}!? #{a}" for a, b in numbers],
-    list(odd_strings()),
-  ]
-  assert len(kinds) == KINDS
-  count = -(-500 // KINDS)
-  chosen = [kind[:: len(kind) // count][:count] for kind in kinds]
-  return list(itertools.chain(*chosen))[:500]
+  return published.read_texts(500)
 
 
 @pytest.fixture(scope="module", name="pairs")
 def read_pairs():
-  """Returns the STS benchmark's test set: scores, first and second texts."""
-  path = DATA / "sts_benchmark/sts-test.csv"
-  lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-  rows = [line.split("\t")[4:7] for line in lines]
-  assert len(rows) == 1379
-  scores, first, second = zip(*rows, strict=True)
-  return np.array(scores, float), [*first], [*second]
+  return published.read_pairs()
 
 
 @pytest.fixture(scope="module", name="rows")
@@ -213,23 +161,6 @@ def vectors(tmp_path_factory, texts, pairs):
   return made
 
 
-def cosines(a, b):
-  norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-  return np.sum(a * b, axis=1, dtype=np.float64) / norms
-
-
-def correlate_ranks(a, b):
-  """Returns Spearman's correlation; equal values share their mean rank."""
-
-  def rank(values):
-    _, which, counts = np.unique(
-      values, return_inverse=True, return_counts=True
-    )
-    return (np.cumsum(counts) - (counts + 1) / 2)[which]
-
-  return np.corrcoef(rank(a), rank(b))[0, 1]
-
-
 # The largest difference from float32 vectors, and from the published score. The
 # bounds leave room for other processors; docs/results.md has what was measured.
 FORMATS = {
@@ -258,10 +189,10 @@ def test_vectors_and_their_score(name, vectors, pairs, texts):
     "ONNX, int8": lambda: vectors.export(format="onnx", quantize="int8"),
   }[name]()
   difference = np.abs(found - vectors.reference).max()
-  least = cosines(found, vectors.reference).min()
+  least = published.cosines(found, vectors.reference).min()
   scores, first, second = pairs
   first, second = np.split(found[len(texts) :], [len(first)])
-  score = correlate_ranks(cosines(first, second), scores)
+  score = published.correlate_ranks(published.cosines(first, second), scores)
   print(f"\n| {name} | {difference:.1e} | {least:.6f} | {score:.6f} |")
   assert difference <= most_difference
   assert abs(score - PUBLISHED) <= most_drop

@@ -10,7 +10,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert import modeling
-from bert.convert import huggingface, models, tokenizer_files, weight_files
+from bert.convert import (
+  huggingface,
+  models,
+  onnx_files,
+  tokenizer_files,
+  weight_files,
+)
 from bert.data import files, label_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
@@ -88,6 +94,8 @@ def _open_path(path: str) -> models.ModelFolder:
       return _open_path(parent)
     if _KERAS_2.fullmatch(name):
       return _open_with("keras2", path)
+    if name.endswith(".onnx"):
+      return onnx_files.open_file(path)
     if name.endswith((".safetensors", ".h5", ".json")):
       raise ValueError(f"{path}: one file of a model folder: pass the folder")
   huggingface.refuse_other_files(path, [name])
@@ -110,10 +118,15 @@ def _open_path(path: str) -> models.ModelFolder:
 
 
 def _open_checkpoint(path: str) -> models.ModelFolder:
-  """Opens a checkpoint of TensorFlow's: Google's, Model Garden's, ELECTRA's."""
+  """Opens a checkpoint of TensorFlow's: Google's, Model Garden's, ELECTRA's.
+
+  A folder without one may hold an ONNX file.
+  """
   try:
     prefix = checkpoints.find_checkpoint(path)
   except ValueError:
+    if found := onnx_files.find(path):
+      return onnx_files.open_file(found)
     if tf.io.gfile.isdir(path):
       entries = tf.io.gfile.listdir(path)
       huggingface.refuse_other_files(path, entries)

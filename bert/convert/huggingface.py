@@ -156,11 +156,29 @@ def open_folder(path: str, marker: str) -> models.ModelFolder:
   # The config says whether this is a BERT, before weights are looked at.
   format_ = weight_files.BY_FILE[marker]
   config_path, settings = _read_settings(path, format_)
+  to_bert_config(config_path, settings)
+  stored = weight_files.open_shards(path, format_)
+  return name_tensors(path, config_path, settings, stored)
+
+
+def name_tensors(
+  path: str,
+  config_path: str,
+  settings: Mapping[str, Any],
+  stored: Mapping[str, models.StoredVariable],
+) -> models.ModelFolder:
+  """Makes a model of tensors, whatever file they are from.
+
+  Args:
+    path: of the folder or file, for messages.
+    config_path: of the config, likewise.
+    settings: what a config.json holds.
+    stored: the tensors by Hugging Face's names, in its shapes.
+  """
   config = to_bert_config(config_path, settings)
   model_type = settings["model_type"]
 
   # From the stored names to the names of today, by which they are matched.
-  stored = weight_files.open_shards(path, format_)
   models.check_layers(path, config, len(stored))
   renaming = (*_RELATIVES.get(model_type, ()), *_OLD_NAMES)
   current = {name: models.rename(name, renaming) for name in sorted(stored)}

