@@ -31,7 +31,9 @@ def test_devices_and_parts_learn_the_same(unmasked, tmp_path):
   unmasked_records.assert_same_on_devices(arguments, tmp_path)
 
 
-@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize(
+  "is_alone", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
   """Six steps at once, and three and three; alone it leaves the heads."""
   unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}
