@@ -43,6 +43,7 @@ _NAMES = (
   (r"^.*/(embeddings/LayerNorm|encoder/layer_\d+)/", r"bert/\1/"),
   (r"(layer_\d+)/intermediate/(kernel|bias)$", r"\1/intermediate/dense/\2"),
 )
+# With one layer: layers are looked up without their number.
 _KNOWN = set(models.variables(modeling.BertConfig(2, 2, 1, 1), "pretraining"))
 
 
@@ -53,9 +54,13 @@ def open_model(path: str) -> models.ModelFolder:
   """
   stored, attributes = tf_files.open_datasets(path)
   description = str(attributes.get("model_config", ""))
+
+  # What is not BERT's, such as a classifier on top, is left out, which the
+  # programs say. But an encoder that lacks a weight would compute otherwise, so
+  # that an unknown name inside of it ends the reading.
   variables: dict[str, models.StoredVariable] = {}
   unread = []
-  unknown = []  # In a layer of the encoder: weights that would be missed.
+  unknown = []
   for name, variable in stored.items():
     google = _to_google(name)
     if name.startswith("optimizer_weights/"):
@@ -66,17 +71,21 @@ def open_model(path: str) -> models.ModelFolder:
         "save one"
       )
     elif re.sub(r"layer_\d+", "layer_0", google) in _KNOWN:
+      # Google's matrix has a row for each of the two answers, Keras's a column.
       is_head = google == "cls/seq_relationship/output_weights"
       variables[google] = variable.transposed() if is_head else variable
     else:
       is_inside = google.startswith("bert/encoder/")
       (unknown if is_inside else unread).append(name)
+
   models.refuse_unknown(path, unknown)
+  # A file of another model may have an encoder's names, but no table of words.
   if "bert/embeddings/word_embeddings" not in variables:
     raise ValueError(
       f"{path}: holds no BERT by the names of keras-bert or bert-for-tf2, but "
       f"{sorted(stored)[:5]!r:.300}"
     )
+
   return models.ModelFolder(
     models.make_weights(path, variables, unread),
     (os.path.dirname(path) or ".",),
@@ -103,6 +112,8 @@ def _find_config(
   heads = set(re.findall(r'"(?:head_num|num_heads)": (\d{1,6})\b', description))
   if len(heads) != 1:  # Keras's `save_weights` describes no model.
     return None
+
+  # Sizes are those of the weights; only the number of heads is in none of them.
   shapes = {name: variable.shape for name, variable in variables.items()}
   fields = {**fitting.fields_of(shapes), "num_attention_heads": int(*heads)}
   try:

@@ -51,6 +51,7 @@ def read(
   Raises:
     ValueError: a cell is neither 0 nor 1, or only some of them are empty.
   """
+  # As text, whatever the file is: 1, true and "1" are the same then.
   values = [
     "" if cell is None else tables.to_scalar(cell, location, name)
     for cell, name in zip(cells, columns, strict=True)
@@ -58,6 +59,7 @@ def read(
   if not any(values):
     return None
 
+  # From here on an empty cell is a fault: is it a 0, or not known?
   for name, value in zip(columns, values, strict=True):
     if value.lower() not in _VALUES:
       found = messages.shorten(repr(value)) if value else "an empty cell"

@@ -9,6 +9,7 @@ is the place after the last one.
 """
 
 from collections.abc import Iterator, Sequence
+import itertools
 import re
 from typing import Any, NamedTuple
 
@@ -161,7 +162,7 @@ def _read_entities(items: Any, text: str, location: str) -> list[_Entity]:
       f"{tables.describe(items)}"
     )
   entities = sorted(_read_entity(item, text, location) for item in items)
-  for one, other in zip(entities, entities[1:], strict=False):
+  for one, other in itertools.pairwise(entities):
     if other.start < one.end:
       raise ValueError(
         f"{location}: the entities from {one.start} to {one.end} ({one.label}) "
