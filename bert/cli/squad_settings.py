@@ -116,6 +116,15 @@ class SquadSettings(
     "of the best answer by more than this number. 'auto': the number with the "
     "best F1 on --eval_file, or in an earlier evaluation.",
   )
+  answer_units: str = _answers(
+    "auto",
+    "What F1 counts: words, as SQuAD does, or all characters, as KorQuAD does. "
+    "auto decides by each text: words, but characters in Korean, Chinese, "
+    "Japanese and Thai.",
+    choices=("auto", "words", "characters"),
+    # The best weights are found by comparing scores.
+    decides=("training",),
+  )
   verbose_logging: bool = _answers(
     False,
     "Whether to print a note if the words of an answer lack the text of its "
@@ -221,4 +230,5 @@ class SquadSettings(
       max_answer_length=self.max_answer_length,
       whole_word_answers=self.whole_word_answers,
       verbose_logging=self.verbose_logging,
+      answer_units=self.answer_units,
     )

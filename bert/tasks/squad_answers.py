@@ -33,6 +33,7 @@ class AnswerSettings:
   # be inside a word: "iron lattic" of "iron lattice", if "##e" is a token.
   whole_word_answers: bool = False
   verbose_logging: bool = False  # Prints a note where words lack a text.
+  answer_units: str = "auto"  # For scores: see `squad_metrics.choose_units`.
 
 
 class Span(NamedTuple):

@@ -334,7 +334,9 @@ def answer(
 
     scored = None
     if is_labelled:
-      scored = squad_results.score_prediction(question, predicted)
+      scored = squad_results.score_prediction(
+        question, predicted, settings.answer_units
+      )
     # Results may be kept by the thousand: without their texts.
     question = question._replace(context="")
     yield squad_results.QuestionResult(question, predicted, scored)

@@ -2,8 +2,13 @@
 
 The rules are those of the official evaluate-v1.1.py and evaluate-v2.0.py
 (https://rajpurkar.github.io/SQuAD-explorer/). They compare words between
-spaces. Chinese has no spaces, so its answers are compared character by
-character, as in MLQA (https://arxiv.org/abs/1910.07475, section 4.2).
+spaces. Other languages need other units, see `UNITS`:
+
+- Korean puts spaces, but its words carry particles and endings, so that an
+  answer is rarely the same word. KorQuAD 1.0 (https://arxiv.org/abs/1909.07005)
+  compares all characters.
+- Chinese, Japanese and Thai have no spaces. Their characters are compared, and
+  words of ASCII, as in MLQA (https://arxiv.org/abs/1910.07475, section 4.2).
 """
 
 import collections
@@ -16,27 +21,89 @@ import unicodedata
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bert.tasks import squad_features
+
+# What two answers have in common is counted in these units, by name.
+UNITS = {
+  "words": "words, as SQuAD does",
+  "characters": "characters, as KorQuAD does",
+  "mixed": "characters and words of ASCII, as MLQA does",
+}
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+# KorQuAD puts a space for brackets and quotes, and nothing for other
+# punctuation. What is not listed here stays, such as \u300c and \u300d.
+_KOREAN_PUNCTUATION = str.maketrans(
+  dict.fromkeys(string.punctuation, "")
+  | dict.fromkeys("\"'()<>\u2018\u2019\u3008\u3009\u300a\u300b", " ")
+)
+
+_LETTERS = re.compile(r"[^\W\d_]")
+# Syllables, and their parts, which are letters, too.
+_KOREAN = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
+# Japanese (kana; half-width, too), and Thai, Lao, Burmese and Khmer, besides
+# the characters that `squad_features` calls Chinese.
+_UNSPACED = re.compile(
+  "[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+  "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff]"
+)
 
 
-def normalize_answer(text: str, is_unspaced: bool = False) -> str:
+def choose_units(context: str, answer_units: str = "auto") -> str:
+  r"""Returns in which of UNITS answers about a text are compared.
+
+  A text is Chinese if `squad_features.is_unspaced` says so; Korean if most of
+  its words between spaces hold Korean letters; Japanese, Thai and so on if most
+  of its letters are.
+
+  Args:
+    context: the text.
+    answer_units: "words" or "characters", whatever the text is, or "auto".
+
+  >>> choose_units("\uc11c\uc6b8 is big"), choose_units("\uc11c\uc6b8")
+  ('words', 'characters')
+  >>> choose_units("\u5317\u4eac\u3002"), choose_units("\u0e44\u0e17\u0e22")
+  ('mixed', 'mixed')
+  """
+  if answer_units != "auto":
+    return answer_units
+  if context.isascii():
+    return "words"
+  if squad_features.is_unspaced(context):
+    return "mixed"
+
+  # Words, not letters: a Korean syllable is one letter, and "KBS" has three.
+  words = context.split()
+  if sum(map(bool, map(_KOREAN.search, words))) > len(words) / 2:
+    return "characters"
+  letters = len(_LETTERS.findall(context))
+  is_unspaced = len(_UNSPACED.findall(context)) > letters / 2
+  return "mixed" if is_unspaced else "words"
+
+
+def normalize_answer(text: str, units: str = "words") -> str:
   """Returns an answer without case, punctuation, articles and extra spaces.
 
-  If its language is written without spaces, a space goes between characters,
-  all of Unicode's punctuation counts, and no word is an article.
+  Args:
+    text: the answer.
+    units: one of UNITS. Only among "words" there are articles. "mixed" puts a
+      space between characters, and all of Unicode's punctuation counts.
 
   >>> normalize_answer("The  U.S. Army, a force")
   'us army force'
-  >>> normalize_answer("\u4e2d\u6587\u3002", is_unspaced=True)
+  >>> normalize_answer("\u4e2d\u6587\u3002", "mixed")
   '\u4e2d \u6587'
   """
-  text = text.lower().translate(_PUNCTUATION)
-  if is_unspaced:
+  text = text.lower()
+  if units == "characters":
+    text = text.translate(_KOREAN_PUNCTUATION)
+  elif units == "mixed":
+    text = text.translate(_PUNCTUATION)
     kept = (c for c in text if not unicodedata.category(c).startswith("P"))
     text = "".join(c if c.isascii() else f" {c} " for c in kept)
   else:
-    text = _ARTICLES.sub(" ", text)
+    text = _ARTICLES.sub(" ", text.translate(_PUNCTUATION))
   return " ".join(text.split())
 
 
@@ -51,7 +118,7 @@ def score_answer(
   answer: str,
   truths: Sequence[str],
   version_2: bool = False,
-  is_unspaced: bool = False,
+  units: str = "words",
 ) -> AnswerScores:
   """Scores an answer by the truth that it is closest to.
 
@@ -60,21 +127,27 @@ def score_answer(
     truths: the answers that people gave.
     version_2: whether a question may have no answer, as in SQuAD 2.0. Without a
       truth, "" is then right.
-    is_unspaced: see `normalize_answer`.
+    units: one of UNITS.
   """
-  answers = [normalize_answer(truth, is_unspaced) for truth in truths]
+  # F1 counts no spaces; two answers that match exactly have the same, too.
+  split = _split_characters if units == "characters" else str.split
+  answers = [normalize_answer(truth, units) for truth in truths]
   # A truth of articles and punctuation alone does not count in v2.0.
   if version_2:
     answers = list(filter(None, answers)) or [""]
-  given = normalize_answer(answer, is_unspaced)
+  given = normalize_answer(answer, units)
   return AnswerScores(
     max(float(given == truth) for truth in answers),
-    max(_f1(given.split(), truth.split(), version_2) for truth in answers),
+    max(_f1(split(given), split(truth), version_2) for truth in answers),
   )
 
 
+def _split_characters(answer: str) -> list[str]:
+  return list(answer.replace(" ", ""))
+
+
 def _f1(given: list[str], wanted: list[str], version_2: bool) -> float:
-  """Returns the F1 of the words of an answer, from 0 to 1."""
+  """Returns the F1 of the units of an answer, from 0 to 1."""
   # The two official programs differ here: only v2.0's takes two empty answers
   # for equal.
   if version_2 and not (given and wanted):
@@ -106,6 +179,7 @@ class ScoredAnswer(NamedTuple):
   silent: AnswerScores
   odds: float | None  # Odds of no answer; None if there always is one.
   has_answer: bool
+  units: str = "words"  # One of UNITS.
 
   def is_silent(self, threshold: float) -> bool:
     """Returns whether no answer is given; see `Prediction.decide`."""

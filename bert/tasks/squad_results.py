@@ -16,7 +16,7 @@ import numpy as np
 
 from bert.data import atomic, files, label_files, progress
 from bert.report import metrics, plots
-from bert.tasks import squad, squad_answers, squad_features, squad_metrics
+from bert.tasks import squad, squad_answers, squad_metrics
 
 _THRESHOLD = "null_score_diff_threshold"
 _QUESTION_WORDS = re.compile(
@@ -40,25 +40,35 @@ class SquadScores(NamedTuple):
   totals: dict[str, float]
   answers: list[squad_metrics.AnswerScores]
   kinds: list[tuple[str, str]]  # `question_word` and `answer_length` of each.
+  units: str  # How answers were compared, for a reader.
 
 
 def score_prediction(
-  question: squad.Question, prediction: squad_answers.Prediction
+  question: squad.Question,
+  prediction: squad_answers.Prediction,
+  answer_units: str = "auto",
 ) -> squad_metrics.ScoredAnswer:
-  """Compares a prediction with the answers, which are known."""
+  """Compares a prediction with the answers, which are known.
+
+  Args:
+    question: with its context.
+    prediction: the answers that are predicted for it.
+    answer_units: see `squad_metrics.choose_units`.
+  """
   # Without an answer, the text to compare is "".
   truths = [answer.text for answer in question.answers or ()]
   text = prediction.answer.text if prediction.answer else ""
 
   # Scored with the answer and without, for thresholds to be compared later.
+  units = squad_metrics.choose_units(question.context, answer_units)
   score = functools.partial(
     squad_metrics.score_answer,
     truths=truths,
     version_2=prediction.odds is not None,
-    is_unspaced=squad_features.is_unspaced(question.context),
+    units=units,
   )
   return squad_metrics.ScoredAnswer(
-    text, score(text), score(""), prediction.odds, bool(truths)
+    text, score(text), score(""), prediction.odds, bool(truths), units
   )
 
 
@@ -248,10 +258,18 @@ def write_predictions(
 def _write_scores(folder, answers, kinds, threshold) -> SquadScores:
   """Scores all answers, and writes predict_metrics.json."""
   totals = squad_metrics.score(answers, threshold)
-  metrics.write_metrics(folder, "predict", totals)
+  counts = collections.Counter(answer.units for answer in answers)
+  metrics.write_metrics(folder, "predict", totals, answer_units=counts)
+
+  # The same answers have another F1 in other units.
+  units = "answers compared: " + "; ".join(
+    f"{count:,} by {squad_metrics.UNITS[name]}"
+    for name, count in counts.most_common()
+  )
+  print(units)
   warn_if_collapsed(answers, threshold)
   scores = [answer.scores(threshold) for answer in answers]
-  return SquadScores(totals, scores, kinds)
+  return SquadScores(totals, scores, kinds, units)
 
 
 def _as_entries(prediction, chosen) -> list[Any]:
@@ -284,10 +302,11 @@ def question_word(text: str) -> str:
 def answer_length(question: squad.Question) -> str:
   """Returns the range of the length of the shortest true answer.
 
-  It counts words, or characters of a language that puts no spaces.
+  It counts words, or characters of a language whose answers are compared by
+  them.
   """
   counts = [
-    len(text) if squad_features.is_unspaced(text) else len(text.split())
+    len(text.split() if squad_metrics.choose_units(text) == "words" else text)
     for text, _ in question.answers or ()
   ]
 
@@ -303,9 +322,10 @@ def describe(scores: SquadScores) -> str:
   frequent = [word for word, _ in collections.Counter(words).most_common()]
 
   # Chinese, for example, puts no spaces between words.
-  unit = "words or Chinese characters"
+  unit = "words or characters"
   parts = [
     plots.number_table(scores.totals),
+    f"<p>{scores.units}</p>",
     "<h3>By question word</h3>",
     _make_table("question", frequent, words, scores.answers),
     "<h3>By length of the shortest true answer</h3>",

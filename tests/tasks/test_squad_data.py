@@ -252,3 +252,7 @@ def test_chinese_answers_are_parts_of_sentences(tmp_path, settings):
   # Two of three characters: P 1, R 2/3.
   scores = squad_metrics.score([answered.scored], 0.0)
   assert scores == {"exact_match": 0.0, "f1": pytest.approx(80.0)}
+  # Between its spaces the text has one word, and no answer is that word.
+  by_words = dataclasses.replace(ANSWER_SETTINGS, answer_units="words")
+  (answered,) = squad_data.answer(examples, logits, by_words)
+  assert squad_metrics.score([answered.scored], 0.0)["f1"] == 0.0

@@ -47,12 +47,91 @@ def test_answers_of_both_versions(answer, truths, version_2, scores):
 
 def test_chinese_answers_are_compared_by_characters():
   # Three of the four characters given are the three wanted.
-  scores = score_answer("在北京市。", ["北京市"], is_unspaced=True)
+  scores = score_answer("在北京市。", ["北京市"], units="mixed")
   assert scores == pytest.approx((0, 2 * 0.75 / 1.75))
-  assert score_answer("北京市。", ["北京市"], is_unspaced=True) == (1, 1)
+  assert score_answer("北京市。", ["北京市"], units="mixed") == (1, 1)
   # The letter A is no article there.
-  scores = score_answer("维生素", ["维生素A"], False, is_unspaced=True)
+  scores = score_answer("维生素", ["维生素A"], False, units="mixed")
   assert scores == pytest.approx((0, 6 / 7))
+
+
+@pytest.mark.parametrize(
+  ("answer", "truth", "scores"),
+  [
+    # A particle: three of four characters. No word is the same.
+    ("서울은", "서울", (0, 2 * (2 / 3) / (2 / 3 + 1))),
+    # Spaces count for a match, and not for F1.
+    ("서울 시", "서울시", (0, 1)),
+    ("1989년  2월", "1989년 2월", (1, 1)),
+    # Words of ASCII are characters, too: three of five are in both, and "The"
+    # is no article.
+    ("The 서울", "The", (0, 2 * 0.6 / 1.6)),
+    ("KBS", "kbs2", (0, 2 * 0.75 / 1.75)),
+    # Brackets become spaces, other punctuation of ASCII vanishes.
+    ("《서울》", "서울", (1, 1)),
+    ("서울(시)", "서울 시", (1, 1)),
+    ("서울-시", "서울시", (1, 1)),
+    # KorQuAD does not know these brackets: two of the four are wanted.
+    ("「서울」", "서울", (0, 2 * 0.5 / 1.5)),
+    ("()", "서울", (0, 0)),
+  ],
+)
+def test_korean_answers_have_the_scores_of_korquad(answer, truth, scores):
+  found = score_answer(answer, [truth], units="characters")
+  assert found == pytest.approx(scores)
+
+
+def test_particles_cost_a_korean_answer_everything_among_words():
+  answer, truth = "서울은", ["서울", "서울시"]
+  assert score_answer(answer, truth, units="words") == (0, 0)
+  assert score_answer(answer, truth, units="characters").f1 == 0.8
+  # A question without an answer, as in version 2.
+  assert score_answer("", [], True, "characters") == (1, 1)
+  assert score_answer("서울", [], True, "characters") == (0, 0)
+
+
+@pytest.mark.parametrize(
+  ("answer", "truth", "f1"),
+  [
+    # Five characters of Thai, with the vowel above; three of them are wanted.
+    ("ที่นา", "ที่", 2 * 0.6 / 1.6),
+    # Kana and a word of ASCII, which is one unit: 3 of 4.
+    ("「パリ」で NHK", "パリ NHK", 2 * 0.75 / 1.75),
+  ],
+)
+def test_other_characters_are_units(answer, truth, f1):
+  assert score_answer(answer, [truth], units="mixed").f1 == pytest.approx(f1)
+  assert score_answer(answer, [truth], units="words").f1 < f1
+
+
+@pytest.mark.parametrize(
+  ("context", "units"),
+  [
+    ("Seoul is a city.", "words"),
+    ("", "words"),
+    ("12 ½ %", "words"),
+    # Names in another script do not decide.
+    ("Seoul (서울특별시) is the capital of Korea.", "words"),
+    ("Bangkok, กรุงเทพ in Thai, is the capital of Thailand.", "words"),
+    ("L'été à Paris.", "words"),
+    ("서울은 수도이다.", "characters"),
+    # Most words hold Korean letters, though most letters are Latin.
+    ("서울의 Broadcasting 회사가 KBS이다.", "characters"),
+    ("北京是中国的首都。", "mixed"),
+    # A Chinese text without a space is one word, with Korean letters.
+    ("首尔（서울）是韩国的首都。", "mixed"),
+    ("パリはフランスのみやこです。", "mixed"),
+    ("東京は日本の首都である。", "mixed"),
+    ("กรุงเทพเป็นเมืองหลวงของไทย", "mixed"),
+    ("ວຽງຈັນເປັນນະຄອນຫຼວງ", "mixed"),
+    ("រាជធានីភ្នំពេញ", "mixed"),
+    ("ရန်ကုန်မြို့", "mixed"),
+  ],
+)
+def test_a_text_decides_the_units(context, units):
+  assert squad_metrics.choose_units(context) == units
+  assert squad_metrics.choose_units(context, "words") == "words"
+  assert squad_metrics.choose_units(context, "characters") == "characters"
 
 
 def make_scored(answered, odds=None, has_answer=True):

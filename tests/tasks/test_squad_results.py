@@ -114,6 +114,40 @@ def test_scores_are_of_what_is_written(tmp_path, capsys):
   assert "predict_metrics.json: exact_match 50.0000  f1 66" in output
 
 
+def test_scores_say_what_they_count(tmp_path, capsys):
+  korean = ask("\uc11c\uc6b8")._replace(
+    context="\uc11c\uc6b8\uc740 \uc218\ub3c4\uc774\ub2e4."
+  )
+  seoul = squad_answers.Span("\uc11c\uc6b8\uc740", 0, 3, 5.0, 5.0, 0.75)
+  results = [
+    squad_results.QuestionResult(
+      question, found, squad_results.score_prediction(question, found)
+    )
+    for question, found in (
+      (korean, predict(seoul)),
+      (ask("Smith", number=1), predict(STEVE)),
+      (korean._replace(question_id="q2"), predict(seoul)),
+    )
+  ]
+  scores = squad_results.write_predictions(str(tmp_path), results, 0.0, False)
+  # Three characters for two that are wanted, twice; and a wrong word.
+  assert scores.totals == {
+    "exact_match": 0.0,
+    "f1": pytest.approx(100 * (0.8 + 0 + 0.8) / 3),
+  }
+  stated = (
+    "answers compared: 2 by characters, as KorQuAD does; 1 by words, as SQuAD "
+    "does"
+  )
+  assert stated in capsys.readouterr().out.splitlines()
+  assert f"<p>{stated}</p>" in squad_results.describe(scores)
+  written = json.loads((tmp_path / "predict_metrics.json").read_text())
+  assert written["answer_units"] == {"characters": 2, "words": 1}
+  # The flag decides for all texts.
+  found = squad_results.score_prediction(korean, predict(seoul), "words")
+  assert (found.units, found.answered) == ("words", WRONG)
+
+
 def test_no_answer_of_version_1_is_scored_as_an_empty_one():
   empty = squad_answers.Span("empty", None, None, 0.0, 0.0)
   assert score(predict(empty), "Steve").scores(0.0) == WRONG
@@ -208,6 +242,7 @@ def test_length_of_the_shortest_answer():
   assert length("a b c d e f") == "6 to 10"
   assert length("a b c d e f g h i j k") == "more than 10"
   assert length("\u5317\u4eac\u5e02\u3002") == "3 to 5"
+  assert length("\uc11c\uc6b8") == "2"
 
 
 def test_scores_by_kind(tmp_path):
