@@ -6,11 +6,15 @@ given `--hypothesis-profile=deep`.
 """
 
 import gc
+import importlib.util
 import os
+import sys
 
 import absl.app
 import hypothesis
 import pytest
+
+import paths
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # They have no examples to run.
@@ -89,3 +93,21 @@ hypothesis.settings.register_profile(
   "deep", max_examples=400, print_blob=True, **_COMMON
 )
 hypothesis.settings.load_profile("fast")
+
+
+@pytest.fixture
+def load_benchmark(monkeypatch):
+  """Imports a benchmark under a name that no package has."""
+  folder = paths.ROOT / "benchmarks"
+  monkeypatch.syspath_prepend(str(folder))
+
+  def load(name):
+    spec = importlib.util.spec_from_file_location(
+      f"benchmark_{name}", folder / f"{name}.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+  return load

@@ -3,7 +3,7 @@
 import argparse
 import ast
 import functools
-import importlib.util
+import importlib
 import json
 import math
 import os
@@ -16,24 +16,6 @@ import pytest
 import bert
 from bert.data import processor
 import paths
-
-
-@pytest.fixture
-def load(monkeypatch):
-  """Imports a benchmark under a name that no package has."""
-  folder = paths.ROOT / "benchmarks"
-  monkeypatch.syspath_prepend(str(folder))
-
-  def load(name):
-    spec = importlib.util.spec_from_file_location(
-      f"benchmark_{name}", folder / f"{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
-
-  return load
 
 
 def names_used(path):
@@ -79,8 +61,8 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.slow
-def test_an_update_of_fine_tuning(load):
-  memory = load("memory")
+def test_an_update_of_fine_tuning(load_benchmark):
+  memory = load_benchmark("memory")
   workload = memory.Workload("tiny", 2, 8, "float32", recompute=False)
   assert math.isfinite(memory.make_step(workload).run())
 
@@ -170,12 +152,12 @@ def test_records_of_a_cold_disk(tmp_path):
   ],
 )
 def test_a_limit_that_the_machine_does_not_have(
-  load, monkeypatch, capsys, argument, message
+  load_benchmark, monkeypatch, capsys, argument, message
 ):
   monkeypatch.setattr(processor, "instruction_sets", lambda: [])
   monkeypatch.setattr(processor, "describe", lambda: "an old one")
   monkeypatch.setattr(sys, "argv", ["benchmark", argument])
-  contest = load("contest")
+  contest = load_benchmark("contest")
   with pytest.raises(SystemExit) as end:
     contest.parse(contest.make_parser("Times.", ["train"]))
   assert end.value.code == 2
@@ -183,11 +165,11 @@ def test_a_limit_that_the_machine_does_not_have(
 
 
 def test_an_instruction_set_and_cores_hold_for_the_processes(
-  load, monkeypatch, capsys
+  load_benchmark, monkeypatch, capsys
 ):
   """They have both before they import a library, and compute in float32."""
   monkeypatch.setattr(processor, "instruction_sets", lambda: ["avx2"])
-  contest = load("contest")
+  contest = load_benchmark("contest")
   for name in contest.ISAS["avx2"]:
     monkeypatch.setenv(name, "")  # What it was before is put back.
   all_cores = os.sched_getaffinity(0)
@@ -229,11 +211,11 @@ def test_the_phases_until_the_first_update():
   assert verdict.startswith("ours takes ")
 
 
-def test_a_table_of_phases(load, capsys):
+def test_a_table_of_phases(load_benchmark, capsys):
   """Medians of three rounds; the peer lacks one of the phases."""
   ours = [{"imports": (x, 2 * x), "model": (1, 2)} for x in (3.0, 2.0, 4.0)]
   theirs = [{"imports": (x, 9.0)} for x in (4.0, 5.0, 2.0)]
-  load("start").print_table("tiny", {"ours": ours, "theirs": theirs})
+  load_benchmark("start").print_table("tiny", {"ours": ours, "theirs": theirs})
   lines = capsys.readouterr().out.splitlines()
   assert lines[1] == "| tiny | ours | processor | theirs | processor |"
   assert "| imports | 3.00 | 6.00 | 4.00 | 9.00 |" in lines
@@ -244,9 +226,9 @@ def test_a_table_of_phases(load, capsys):
   ]
 
 
-def test_what_lost_too_much_since_it_was_kept(load):
+def test_what_lost_too_much_since_it_was_kept(load_benchmark):
   """Less than 5 % is noise, and what was not kept cannot lose."""
-  lines = load("smoke").describe_losses(
+  lines = load_benchmark("smoke").describe_losses(
     {"a": 0.8, "b": 0.5}, {"a": 0.74, "b": 0.48, "c": 0.1}
   )
   assert lines == ["a: 0.7400 of the yardstick, 0.8000 was kept: 7.5 % slower"]
@@ -279,9 +261,9 @@ def test_the_guard_measures_keeps_and_compares(tmp_path):
   assert records.startswith("records: ") and "% slower" in records
 
 
-def test_a_table_of_curves(load):
+def test_a_table_of_curves(load_benchmark):
   """Means and deviations of two seeds, at those steps that both have."""
-  table = load("pretraining_curves").table
+  table = load_benchmark("pretraining_curves").table
   runs = [{100: [7.0, 0.1, 0.5], 300: [5.0, 0.2, 0.5]}, {100: [6.0, 0.2, 0.7]}]
   assert list(table({"tiny": runs})) == [
     "| model | steps | masked-LM loss | its accuracy | next sentence |",
@@ -290,8 +272,8 @@ def test_a_table_of_curves(load):
   ]
 
 
-def test_mutations_change_texts_that_stand_in_the_code(load):
-  mutations = load("mutations")
+def test_mutations_change_texts_that_stand_in_the_code(load_benchmark):
+  mutations = load_benchmark("mutations")
   for group in mutations.GROUPS.values():
     for old, new in group.mutations:
       assert mutations.find(paths.ROOT, group.files, old), old
@@ -300,8 +282,10 @@ def test_mutations_change_texts_that_stand_in_the_code(load):
 
 
 @pytest.mark.parametrize(("old", "status"), [("a = 1", 0), ("b = 1", 1)])
-def test_a_mutation_that_is_not_found_fails(load, tmp_path, old, status):
-  mutations = load("mutations")
+def test_a_mutation_that_is_not_found_fails(
+  load_benchmark, tmp_path, old, status
+):
+  mutations = load_benchmark("mutations")
   (tmp_path / "a.py").write_text("a = 1\n")
   (tmp_path / "test_a.py").write_text(
     "import a\n\n\ndef test(): assert a.a == 1"
@@ -310,8 +294,8 @@ def test_a_mutation_that_is_not_found_fails(load, tmp_path, old, status):
   assert mutations.measure(tmp_path, "group", group) == status
 
 
-def test_a_sentence_a_line(load):
-  split = load("mini_corpus").split_sentences
+def test_a_sentence_a_line(load_benchmark):
+  split = load_benchmark("mini_corpus").split_sentences
   text = 'It rained, e.g. in Rome.  "So?" (He left.) At 5 p.m. it\nstopped.'
   assert split(text).split("\n") == [
     "It rained, e.g. in Rome.",
@@ -319,8 +303,8 @@ def test_a_sentence_a_line(load):
   ]
 
 
-def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):
-  transfer = load("transfer")
+def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load_benchmark):
+  transfer = load_benchmark("transfer")
   best = {(0.1, 1): 0.5, (0.2, 1): 0.7, (0.2, 2): 0.9}
   row = transfer.tune(
     lambda rate, seed: [0.1, best[rate, seed], 0.3],
@@ -333,9 +317,9 @@ def test_a_rate_is_chosen_by_the_first_seed_and_shown_for_all(load):
   assert transfer.percent([0.5]) == "50.0" and not transfer.percent([])
 
 
-def test_finished_trainings_are_not_made_again(load, tmp_path):
+def test_finished_trainings_are_not_made_again(load_benchmark, tmp_path):
   """The other rate was worse; a row of the table is written by hand."""
-  real_results = load("real_results")
+  real_results = load_benchmark("real_results")
   values = {"rates": [1e-4, 3e-4], "seeds": [1, 2], "epochs": 2}
   values |= {"output_dir": tmp_path, "weights": "bert", "libraries": ["ours"]}
   values |= {"precision": "bfloat16", "bias_correction": "true"}
@@ -376,9 +360,9 @@ def test_a_row_of_both_libraries(tmp_path):
 
 
 @pytest.mark.slow
-def test_long_texts_writes_a_model_that_answers(load, tmp_path):
+def test_long_texts_writes_a_model_that_answers(load_benchmark, tmp_path):
   folder = tmp_path / "model"
-  code = load("long_texts")._WRITE_MODEL
+  code = load_benchmark("long_texts")._WRITE_MODEL
   command = [sys.executable, "-c", code, paths.ROOT / "models/mini", folder]
   subprocess.run(command, cwd=paths.ROOT, check=True)
   (answer,) = bert.load(str(folder))([{"question": "who?", "context": "ada"}])
