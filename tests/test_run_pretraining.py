@@ -17,7 +17,6 @@ from bert.data import processor
 from bert.training import loss_watch
 from bert.weights import checkpoints
 import disk_events
-import paths
 import program_flags
 import tiny
 import unmasked_records
@@ -26,7 +25,6 @@ import workers
 command_tiny = functools.partial(tiny.command, "run_pretraining")
 run_tiny = functools.partial(tiny.run, "run_pretraining")
 succeed = functools.partial(tiny.succeed, "run_pretraining")
-FLAGS_TABLE = paths.SHARED / "FLAGS.md"
 SCORES = ["loss", "masked_lm_accuracy", "masked_lm_loss"]
 SCORES += ["next_sentence_accuracy", "next_sentence_loss"]
 SCALARS = ["gradient_norm", "learning_rate", *SCORES]
@@ -393,18 +391,6 @@ def test_warns_of_a_loss_above_word_frequency(
   assert f"\n{steps} epochs of 60 records\n" in printed
   line = r"labels of 60 records: unigram entropy 3\.\d+ nats, the most frequent"
   assert bool(re.search(line, printed)) == (not is_causal)
-
-
-@pytest.mark.skipif(not FLAGS_TABLE.exists(), reason=f"no {FLAGS_TABLE}")
-def test_the_flags_of_the_original_keep_their_defaults():
-  program = "run_pretraining.py"
-  section = FLAGS_TABLE.read_text().split(f"## {program}\n")[1].split("##")[0]
-  rows = re.findall(r"\| `--(\w+)` \| (\w+) \| `(.*)` \|", section)
-  assert len(rows) == 22
-  declared = program_flags.declared_flags(program)
-  for name, kind, default in rows:
-    assert declared[name].flag_type() == kind
-    assert str(declared[name].default) == default, name
 
 
 # Ended by the test; it does not get to its last step.
