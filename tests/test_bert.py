@@ -61,6 +61,28 @@ def test_the_thresholds_that_an_evaluation_tuned(tmp_path, capsys):
   )
 
 
+def test_the_temperature_that_an_evaluation_fitted(tmp_path, capsys):
+  trained = tiny_models.write_trained(tmp_path, layers=1)
+  texts = ["the film was good", ("bad plot", "a")]
+  plain = bert.load(tmp_path).predict_proba(texts)
+  content = {
+    "weights": same_run.identify_weights(trained),
+    "softmax": {"temperature": 2.5},
+  }
+  (tmp_path / "temperature.json").write_text(json.dumps(content))
+
+  # Roots of the probabilities, which add up to 1 again.
+  expected = plain**0.4 / (plain**0.4).sum(-1, keepdims=True)
+  assert not np.allclose(expected, plain, atol=1e-2)
+  capsys.readouterr()
+  export = tiny_models.run_export(tmp_path)
+  assert "window_pooling mean  temperature 2.5" in capsys.readouterr().out
+  for folder in (tmp_path, export):
+    model = bert.load(folder)
+    np.testing.assert_allclose(model.predict_proba(texts), expected, rtol=1e-4)
+  assert "temperature 2.5" in (tmp_path / "export" / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
   ("texts", "message"),
   [

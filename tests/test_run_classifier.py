@@ -397,6 +397,41 @@ def test_pairs_are_ranked_by_query(tmp_path):
   assert "ndcg_at_10" in result.stdout
 
 
+def test_a_temperature_is_fitted_and_used(trained, tmp_path):
+  # A fifth of the labels is wrong, and the model is sure of all of them.
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 450))
+  lines = (tmp_path / "dev.tsv").read_text().splitlines()
+  other = {"neg": "pos", "pos": "neg"}
+  for number in range(5, 51, 5):
+    label, text = lines[number].split("\t")
+    lines[number] = f"{other[label]}\t{text}"
+  (tmp_path / "dev.tsv").write_text("\n".join(lines) + "\n")
+  out = copy_trained(trained, tmp_path)
+  before = tiny.checkpoint_bytes(out, 300)
+  flags = {"eval_file": tmp_path / "dev.tsv", "do_eval": True}
+  run(trained[0], output_dir=out, calibrate=True, **flags)
+  fitted = tiny.read_results(out)
+  assert tiny.checkpoint_bytes(out, 300) == before
+  assert fitted["eval_accuracy"] == 0.8
+  assert fitted["eval_temperature"] > 1.5
+  assert 0.15 < fitted["eval_untuned_calibration_error"] < 0.21
+  assert fitted["eval_calibration_error"] < 0.02
+
+  # It belongs to the weights: evaluations without the flag have it, too, and
+  # predictions anywhere.
+  other = {"model": out, "output_dir": tmp_path / "other", "do_predict": True}
+  flags["predict_file"] = trained[0] / "test.tsv"
+  said = run(trained[0], **flags, **other).stdout
+  again = tiny.read_results(tmp_path / "other")
+  assert again == fitted | {"global_step": again["global_step"]}
+  temperature = fitted["eval_temperature"]
+  assert f"probabilities with the temperature {temperature:g}" in said
+  found = np.loadtxt(tmp_path / "other" / "test_results.tsv")
+  plain = np.loadtxt(trained[0] / "out" / "test_results.tsv")
+  odds = np.log(plain[:, 0] / plain[:, 1]) / temperature
+  np.testing.assert_allclose(found[:, 0], 1 / (1 + np.exp(-odds)), rtol=1e-3)
+
+
 def test_long_texts_are_split_into_windows(trained, tmp_path):
   # The word that tells is beyond the first window of every text.
   lines = ["text\tlabel"]
@@ -469,6 +504,8 @@ WRONG_FLAGS = [
   ({"class_weights": "1,inf"}, "--class_weights=1,inf"),
   ({"class_weights": "nan,1"}, "--class_weights=nan,1"),
   ({**REGRESSION, "class_weights": "balanced"}, "--class_weights: a regress"),
+  ({**REGRESSION, "calibrate": True}, "--calibrate: a model of the problem r"),
+  ({"calibrate": True, "do_eval": False}, "--calibrate needs --do_eval"),
   ({"window_pooling": "max"}, "--window_pooling needs --doc_stride"),
   ({"seeds": "1,2,01"}, "--seeds=1,2,01: expected different"),
   ({"seeds": "1,x"}, "--seeds=1,x: expected different"),

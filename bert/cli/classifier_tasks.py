@@ -65,6 +65,11 @@ def check(settings: Any, task: classification.ClassificationTask) -> None:
   problem = classification_problems.PROBLEMS[task.problem]
   if settings.class_weights and not problem.has_labels:
     raise ValueError("--class_weights: a regression has no classes")
+  if settings.calibrate and problem.activation != "softmax":
+    raise ValueError(
+      f"--calibrate: a model of the problem {task.problem} has no softmax; "
+      "expected one label per text"
+    )
   if not settings.label_separator:
     raise ValueError("--label_separator: expected a character, found none")
   if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:

@@ -103,11 +103,14 @@ def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
     line += ", without tuned thresholds: 0.5 for every label"
   if output_format == "keras_hub":
     line += "; not stored: pass --problem"
+  sources = model.opened.folders
+  fitted = (os.path.join(s, label_files.TEMPERATURE) for s in sources)
+  if any(map(files.exists, fitted)):
+    line += ", without its temperature: probabilities as they were trained"
   if output_format != "google":  # Hugging Face's config.json has it.
     return line
 
   # prediction.json, as the source has it.
-  sources = model.opened.folders
   paths = (os.path.join(source, "prediction.json") for source in sources)
   recorded = next(filter(None, map(files.read_json_if_any, paths)), None)
   answers = recorded or {  # The defaults of run_classifier.py.

@@ -40,6 +40,7 @@ _SMALL_FILES = [
   "prediction.json",
   label_files.LABEL_THRESHOLDS,
   label_files.ANSWER_THRESHOLD,
+  label_files.TEMPERATURE,
 ]
 # A repository may hold its weights in several formats. Only the first of these
 # that it has is fetched.

@@ -1,8 +1,9 @@
-"""Files of labels, and of thresholds that were tuned for certain weights.
+"""Files of labels, and of numbers that were tuned for certain weights.
 
 Labels stand one a line, in the order of the outputs of a head. Those of a run
 are chosen here from its folder, its data or its first weights. Thresholds are
-{"weights": a checksum, "thresholds": {name: number}}.
+{"weights": a checksum, "thresholds": {name: number}}, and a temperature is
+{"weights": a checksum, "softmax": {"temperature": number}}.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from bert.data import files, messages, progress
 
 LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
 ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
+TEMPERATURE = "temperature.json"  # A single-label classifier's.
 
 
 def write(path: str, labels: Sequence[str]) -> None:
@@ -57,7 +59,10 @@ class Tuned(NamedTuple):
 
 
 def write_thresholds(
-  path: str, weights: str, values: Mapping[str, float]
+  path: str,
+  weights: str,
+  values: Mapping[str, float],
+  field: str = "thresholds",
 ) -> None:
   """Writes thresholds and the weights that they were tuned for.
 
@@ -65,8 +70,9 @@ def write_thresholds(
     path: of the new file.
     weights: a checksum of the weights.
     values: the threshold of each name, such as a label.
+    field: what holds them in the file.
   """
-  files.write_json(path, {"weights": weights, "thresholds": values})
+  files.write_json(path, {"weights": weights, field: values})
   print(f"wrote {path}")
 
 
@@ -75,6 +81,7 @@ def read_thresholds(
   file_name: str,
   names: Sequence[str],
   identify_weights: Callable[[], str],
+  field: str = "thresholds",
 ) -> Tuned | None:
   """Reads the first file that was tuned for the weights; None without one.
 
@@ -82,10 +89,11 @@ def read_thresholds(
 
   Args:
     folders: where to look, the best one first. The same folder may come twice.
-    file_name: `LABEL_THRESHOLDS` or `ANSWER_THRESHOLD`.
+    file_name: `LABEL_THRESHOLDS`, `ANSWER_THRESHOLD` or `TEMPERATURE`.
     names: whose thresholds are needed, in this order.
     identify_weights: computes the checksum of the weights. It is called only if
       there is a file, since it reads all weights.
+    field: what holds the thresholds in the file.
 
   Raises:
     ValueError: a file does not hold a number for each name.
@@ -93,7 +101,7 @@ def read_thresholds(
   paths = [os.path.join(folder, file_name) for folder in dict.fromkeys(folders)]
   for path in filter(files.exists, paths):
     content = files.read_json(path)
-    thresholds = content.get("thresholds")
+    thresholds = content.get(field)
     if not isinstance(thresholds, dict):
       thresholds = {}
 
@@ -101,7 +109,7 @@ def read_thresholds(
     values: list[Any] = [thresholds.get(name) for name in names]
     if not all(type(v) in (int, float) and not math.isnan(v) for v in values):
       raise ValueError(
-        f"{path}: expected thresholds with a number for each of "
+        f"{path}: expected {field} with a number for each of "
         f"{', '.join(names)}; delete it and evaluate again"
       )
 

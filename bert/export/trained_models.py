@@ -14,7 +14,7 @@ from bert import heads, modeling
 from bert.data import files, hub, label_files, text_prompts
 from bert.encoders import encoder_table
 from bert.serving import answers
-from bert.tasks import classification_problems
+from bert.tasks import classification_problems, classification_results
 from bert.training import model_selection, same_run
 from bert.weights import checkpoints
 
@@ -112,6 +112,10 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
     if tuned:
       answer_settings[_THRESHOLD] = tuned[0] + _ROUNDING
 
+  # What --calibrate fitted divides the logits.
+  if "temperature" in maker.settings:
+    answer_settings["temperature"] = _divide_by_temperature(folder, model)
+
   return TrainedModel(
     kind=kind,
     config=config,
@@ -134,6 +138,20 @@ def _read_tuned(folder, model, file_name, names) -> list[float] | None:
   identify = functools.partial(same_run.identify_weights, model)
   tuned = label_files.read_thresholds([folder], file_name, names, identify)
   return tuned.values if tuned else None
+
+
+def _divide_by_temperature(folder, model) -> float | None:
+  """Divides a classifier's head by the temperature of its weights, if any.
+
+  So every format and engine gives logits that are divided, and needs no code
+  for it. The checkpoint stays as it was trained.
+  """
+  identify = functools.partial(same_run.identify_weights, model)
+  temperature = classification_results.read_temperature([folder], identify)
+  if temperature:
+    for variable in (model.output_weights, model.output_bias):
+      variable.assign(variable / temperature)
+  return temperature
 
 
 def _read_training(folder) -> tuple[dict[str, Any], type[heads.HeadModel]]:

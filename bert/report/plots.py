@@ -13,7 +13,7 @@ import unicodedata
 
 import numpy as np
 
-from bert.report import charts, metrics
+from bert.report import calibration, charts, metrics
 
 _LONGEST_TEXT = 400  # Characters.
 _MOST_LABELS = 50  # In a table.
@@ -148,16 +148,15 @@ def label_table(
 def calibration_chart(probabilities: np.ndarray, right: np.ndarray) -> str:
   """Draws how often predictions of some probability are right.
 
-  Predictions are grouped by the tenth that their probability is in. The
-  expected calibration error is the mean distance of the groups from the
-  diagonal, weighted by their size (Guo et al., 2017, section 2).
+  `probabilities` are float [N], `right` is bool or 0 and 1 [N]; see
+  `calibration`, also for the expected error, which is in the legend.
   """
-  tenths = np.minimum((probabilities * 10).astype(np.int8), 9)
-  bins = metrics.average_groups(tenths, probabilities, right)
-  error = sum(n * abs(p - r) for _, n, p, r in bins) / len(probabilities)
-
+  error = calibration.expected_error(probabilities, right)
   name = f"observed (expected error {error:.3f})"
-  lines = {name: [(p, r) for *_, p, r in bins], "ideal": [(0, 0), (1, 1)]}
+  points = [
+    (p, share) for *_, p, share in calibration.group(probabilities, right)
+  ]
+  lines = {name: points, "ideal": [(0, 0), (1, 1)]}
   scale = charts.Scale("Calibration", "share right", lines)
   return charts.line_chart("predicted probability", scale, limits=(0, 1))
 

@@ -18,6 +18,7 @@ KINDS = (
   Kind("loss", True, "Losses", says_how_good=False, place=0),
   Kind("_error", True, "Losses"),
   Kind("perplexity", True, "Perplexity"),
+  Kind("temperature", says_how_good=False),
   Kind("_threshold", chart="Thresholds", says_how_good=False),
   Kind("_per_second", place=1),
   Kind("learning_rate", chart="Learning rate", is_of_step=True, place=2),

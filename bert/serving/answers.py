@@ -48,6 +48,8 @@ class Classification(answer_maker.AnswerMaker):
   settings = {
     "doc_stride": (*export_card.COUNT, None),
     "window_pooling": ("mean", "max"),
+    # The logits are divided by it already: `trained_models` divides the head.
+    "temperature": (*export_card.NUMBER, None),
   }
 
   @classmethod

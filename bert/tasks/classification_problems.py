@@ -52,6 +52,8 @@ class Answers(NamedTuple):
   labels: Sequence[str]  # [L]; of a regression, none.
   problem: "Problem"
   thresholds: np.ndarray | None  # [L], for "multi_label".
+  # What divides the logits before the softmax; None: nothing, as trained.
+  temperature: float | None = None
 
   def as_labels(self) -> list[str] | list[float] | list[list[str]]:
     """Returns the label or labels of each example; of a regression, numbers."""

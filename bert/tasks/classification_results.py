@@ -10,13 +10,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.data import label_files, progress
-from bert.report import metrics, plots, retrieval_scores, score_kinds
+from bert.report import (
+  calibration,
+  metrics,
+  plots,
+  retrieval_scores,
+  score_kinds,
+)
 from bert.tasks import classification, classification_problems
 
 # The metrics that only some tasks have, besides the scores of their problem.
 _OWN_METRICS = ("f1", "matthews_correlation", *retrieval_scores.NAMES)
 Answers = classification_problems.Answers
 _Report = metrics.ClassificationReport
+# The names in temperature.json.
+_SOFTMAX, _TEMPERATURE = "softmax", "temperature"
+# What evaluation data are like that ask for such a temperature.
+_BOUNDS = {
+  calibration.LEAST: "its labels are predicted almost without a fault",
+  calibration.MOST: "its labels are predicted no better than by chance",
+}
 
 
 def pool_windows(
@@ -54,6 +67,7 @@ def answer(
   labels: Sequence[str],
   thresholds: np.ndarray | None = None,
   tuning: np.ndarray | None = None,
+  temperature: float | None = None,
 ) -> Answers:
   """Turns logits into answers.
 
@@ -65,9 +79,10 @@ def answer(
       applies, [L]; None for 0.5.
     tuning: targets, for which the best thresholds are found. Scores of other
       examples with these will be a little lower.
+    temperature: of "single_label", what divides the logits; None for 1.
   """
   problem = classification_problems.PROBLEMS[problem_name]
-  probabilities = problem.activate(logits)
+  probabilities = problem.activate(logits / (temperature or 1))
 
   # Only an evaluation tunes thresholds: it knows the targets.
   if problem.has_thresholds and tuning is not None:
@@ -77,7 +92,13 @@ def answer(
 
   predictions = problem.decide(probabilities, thresholds)
   return Answers(
-    logits, probabilities, predictions, labels, problem, thresholds
+    logits,
+    probabilities,
+    predictions,
+    labels,
+    problem,
+    thresholds,
+    temperature,
   )
 
 
@@ -135,13 +156,28 @@ def score(
     correlation = metrics.matthews_correlation(targets, predictions)
     values["matthews_correlation"] = correlation
 
-  # The mean over all examples; `original_loss` is another one.
+  # The mean over all examples; `original_loss` is another one. Both are of the
+  # logits as they were trained, whatever the temperature.
   losses = problem.losses(answers.logits, targets)
   values["loss"] = float(losses.mean())
+  if answers.temperature:
+    values |= _score_calibration(answers, targets)
   is_collapsed = metrics.is_collapsed(targets, predictions)
   return ClassificationScores(
     answers, targets, values, losses, report, is_collapsed
   )
+
+
+def _score_calibration(answers, targets) -> dict[str, float]:
+  """Returns what a temperature does, by `calibration.NAMES`."""
+  right = answers.predictions == targets
+  trained = answers.problem.activate(answers.logits)
+  values = (
+    answers.temperature,
+    calibration.expected_error(answers.probabilities.max(-1), right),
+    calibration.expected_error(trained.max(-1), right),
+  )
+  return dict(zip(calibration.NAMES, values, strict=True))
 
 
 def metric_names(problem_name: str, names: Iterable[str]) -> list[str]:
@@ -216,6 +252,84 @@ def read_thresholds(
     folders, label_files.LABEL_THRESHOLDS, labels, identify_weights
   )
   return np.array(tuned.values) if tuned else None
+
+
+def calibrate(
+  scores: ClassificationScores, temperature: float | None
+) -> ClassificationScores:
+  """Returns scores of the same logits with a temperature; None changes nothing.
+
+  No prediction changes, and so no score but `calibration.NAMES`.
+  """
+  if not temperature:
+    return scores
+  answers = scores.answers
+  probabilities = answers.problem.activate(answers.logits / temperature)
+  answers = answers._replace(
+    probabilities=probabilities, temperature=temperature
+  )
+  values = scores.metrics | _score_calibration(answers, scores.targets)
+  return scores._replace(answers=answers, metrics=values)
+
+
+def write_temperature(
+  folder: str,
+  scores: ClassificationScores,
+  identify_weights: Callable[[], str],
+) -> None:
+  """Fits a temperature; writes it for later runs with the weights and exports.
+
+  Data that do not decide it leave it at 1, with a note.
+
+  Args:
+    folder: gets the file.
+    scores: of the set to fit on, with one label for each text.
+    identify_weights: returns the checksum of the weights that answered.
+  """
+  logits = scores.answers.logits
+  temperature = calibration.fit_temperature(logits, scores.targets)
+  if temperature in _BOUNDS:
+    progress.note(
+      "note: --calibrate: the loss on the evaluation file is least at the "
+      f"bound {temperature:g}, since {_BOUNDS[temperature]}: the temperature "
+      "is 1, which changes no probability"
+    )
+    temperature = 1.0
+  path = os.path.join(folder, label_files.TEMPERATURE)
+  values = {_TEMPERATURE: temperature}
+  label_files.write_thresholds(path, identify_weights(), values, _SOFTMAX)
+
+
+def read_temperature(
+  folders: Iterable[str], identify_weights: Callable[[], str]
+) -> float | None:
+  """Reads the temperature that an evaluation fitted for these weights.
+
+  Args:
+    folders: are searched one after the other.
+    identify_weights: returns the checksum of the weights.
+
+  Returns:
+    The temperature; None without a file for these weights, see
+    `label_files.read_thresholds`.
+
+  Raises:
+    ValueError: a file has a number that `fit_temperature` does not return.
+  """
+  file_name = label_files.TEMPERATURE
+  tuned = label_files.read_thresholds(
+    folders, file_name, [_TEMPERATURE], identify_weights, _SOFTMAX
+  )
+  if not tuned:
+    return None
+  [temperature] = tuned.values
+  least, most = calibration.LEAST, calibration.MOST
+  if not least <= temperature <= most:
+    raise ValueError(
+      f"{tuned.path}: temperature is {temperature}, expected {least:g} to "
+      f"{most:g}; delete it and evaluate again"
+    )
+  return temperature
 
 
 def format_seeds(

@@ -13,7 +13,7 @@ import types
 from typing import Any, NamedTuple
 
 from bert.data import file_search, files, messages, path_checks, tables
-from bert.report import retrieval_scores
+from bert.report import calibration, retrieval_scores
 from bert.tasks import (
   classification,
   classification_columns,
@@ -313,7 +313,8 @@ def scores_of_original(
   # The original had these four tasks, and computed these two scores.
   if task.name not in ("cola", "mnli", "mrpc", "xnli"):
     return scores
-  return {name: scores[name] for name in ("accuracy", "loss")}
+  names = ("accuracy", "loss", *calibration.NAMES)
+  return {name: scores[name] for name in names if name in scores}
 
 
 # Files of the user's own.

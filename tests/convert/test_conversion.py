@@ -310,6 +310,16 @@ def test_labels_and_problems_travel(capsys):
   assert model_folder.open_model("there").problem == "single_label"
 
 
+def test_a_temperature_is_not_converted_silently(tmp_path, capsys):
+  run = tmp_path / "run"
+  tiny_models.write_trained(run)
+  (run / "temperature.json").write_text("{}")
+  convert(input=run, output="there")
+  line = "problem: single_label, without its temperature: probabilities as the"
+  assert line in capsys.readouterr().out
+  assert line in pathlib.Path("there/README.md").read_text()
+
+
 @pytest.mark.parametrize(
   "problem",
   ["multi_label", pytest.param("regression", marks=pytest.mark.slow)],

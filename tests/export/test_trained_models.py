@@ -99,7 +99,11 @@ def test_a_setting_that_is_newer_than_a_training_is_none(tmp_path):
   del content["doc_stride"]  # As if its flag had come later.
   path.write_text(json.dumps(content))
   model = exporting.in_memory(str(tmp_path), str(tmp_path / "vocab.txt"), None)
-  assert model.card.settings == {"doc_stride": None, "window_pooling": "mean"}
+  assert model.card.settings == {
+    "doc_stride": None,
+    "window_pooling": "mean",
+    "temperature": None,
+  }
 
 
 def test_pairs_for_a_model_of_one_segment_are_refused(tmp_path):

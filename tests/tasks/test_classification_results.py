@@ -1,5 +1,6 @@
 """Tests of scores and files made of logits: literal in, literal out."""
 
+import json
 import tracemalloc
 
 import numpy as np
@@ -122,6 +123,69 @@ def test_thresholds_are_read_as_written(tmp_path, capsys):
     (tmp_path / "thresholds.json").write_text(text)
     with pytest.raises(ValueError, match=message):
       read(["c"])
+
+
+def test_a_temperature_changes_probabilities_but_no_loss():
+  logits = np.log([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]).astype(np.float32)
+  plain = score(logits, [0, 1, 1])
+  assert "temperature" not in plain.metrics
+  calibrated = score(logits, [0, 1, 1], temperature=2.0)
+  # The root of 0.9 over the sum of the roots of 0.9 and 0.1.
+  assert calibrated.answers.probabilities.max(-1) == pytest.approx(0.75)
+  again = results.calibrate(plain, 2.0)
+  assert again.metrics == calibrated.metrics
+  np.testing.assert_equal(
+    again.answers.probabilities, calibrated.answers.probabilities
+  )
+  assert results.calibrate(plain, None) is plain
+  assert calibrated.metrics == {
+    **plain.metrics,
+    "temperature": 2.0,
+    "calibration_error": pytest.approx(0.75 - 2 / 3),
+    "untuned_calibration_error": pytest.approx(0.9 - 2 / 3),
+  }
+
+
+def test_a_temperature_is_read_as_fitted(tmp_path, capsys):
+  def read(weights="this"):
+    return results.read_temperature([str(tmp_path)], lambda: weights)
+
+  def write(logits, targets):
+    scores = score(logits, targets)
+    results.write_temperature(str(tmp_path), scores, lambda: "this")
+    return capsys.readouterr().err
+
+  assert read() is None
+  # The data do not decide it.
+  sides = np.eye(2)[[0, 1, 0, 1]]
+  assert "least at the bound 0.05, since its labels are predicted almost" in (
+    write(sides, [0, 1, 0, 1])
+  )
+  assert "bound 20, since its labels are predicted no better than by cha" in (
+    write(sides, [0, 0, 1, 1])
+  )
+  assert read() == 1.0
+
+  # The margin is 2 log 3, and three of four are right.
+  assert not write(2 * np.log(3) * sides, [0, 1, 0, 0])
+  path = tmp_path / "temperature.json"
+  assert json.loads(path.read_text()) == {
+    "weights": "this",
+    "softmax": {"temperature": 2.0},
+  }
+  assert read() == 2.0
+  assert read("other") is None
+  assert "tuned for other weights and is not used" in capsys.readouterr().err
+  for number, message in (
+    ("0", "temperature.json: temperature is 0, expected 0.05 to 20; delete it"),
+    ("Infinity", "temperature is inf, expected 0.05 to 20"),
+    ("null", "expected softmax with a number for each of temperature; delete"),
+  ):
+    path.write_text(
+      f'{{"weights": "this", "softmax": {{"temperature": {number}}}}}'
+    )
+    with pytest.raises(ValueError, match=message):
+      read()
 
 
 def test_seeds_are_summarised():
