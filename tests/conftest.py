@@ -44,6 +44,23 @@ def pytest_testnodedown(node, error):
     print(f"{node.gateway.id}: exit status {status} (-N: by signal N)")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+  """Fails what is skipped for want of golden cases, with REQUIRE_SHARED=1.
+
+  Where the original's results are, a comparison with them must not disappear
+  because a path or a condition is wrong.
+  """
+  report = yield
+  # The reason of a skip is the last of (file, line, reason).
+  if report.skipped and os.environ.get("REQUIRE_SHARED"):
+    *_, reason = report.longrepr
+    if str(paths.SHARED / "golden") in reason:
+      report.outcome = "failed"
+      report.longrepr = f"{reason}; REQUIRE_SHARED forbids to skip it"
+  return report
+
+
 def pytest_collection_finish():
   """Modules stay: every search for garbage would go through them again."""
   gc.freeze()

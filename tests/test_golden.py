@@ -1,5 +1,6 @@
 """What the original gave, on the golden cases of ../shared/golden."""
 
+import conftest
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -142,3 +143,29 @@ def test_evaluation_program(tmp_path):
   ours, theirs = map(tiny.read_results, folders)
   assert list(ours) == list(theirs)
   assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+  ("required", "reason", "outcome"),
+  [
+    ("1", f"no golden cases in {GOLDEN}", "failed"),
+    ("1", f"{paths.SHARED / 'data'} is absent", "skipped"),
+    ("", f"no golden cases in {GOLDEN}", "skipped"),
+  ],
+)
+def test_a_skip_may_be_forbidden(required, reason, outcome, monkeypatch):
+  """With REQUIRE_SHARED=1, as where the original's results are."""
+  monkeypatch.setenv("REQUIRE_SHARED", required)
+  report = pytest.TestReport(
+    "test",
+    ("test.py", 1, "test"),
+    {},
+    "skipped",
+    ("test.py", 1, reason),
+    "call",
+  )
+  hook = conftest.pytest_runtest_makereport(item=None, call=None)
+  next(hook)
+  with pytest.raises(StopIteration) as end:
+    hook.send(report)
+  assert end.value.value.outcome == outcome

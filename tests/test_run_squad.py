@@ -402,7 +402,7 @@ def test_flags_that_contradict(tmp_path, values, message):
 )
 def test_answers_are_those_of_the_original(tmp_path, version, others):
   if not GOLDEN.exists():
-    pytest.skip("no golden cases")
+    pytest.skip(f"no golden cases in {GOLDEN}")
   out = tmp_path / "out"
   shutil.copytree(GOLDEN / "squad", out, copy_function=shutil.copyfile)
   out.chmod(0o755)
