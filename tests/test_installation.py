@@ -42,6 +42,23 @@ reveal_type(modeling.BertConfig)
 reveal_type(tokenization.FullTokenizer)
 """
 
+# Imports every module; whatever looks up a name or connects ends it.
+OFFLINE = """
+import importlib, pathlib, sys
+
+def refuse(event, arguments):
+  if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
+    sys.exit(f"{event}{arguments}")
+
+sys.addaudithook(refuse)
+sys.path.insert(0, ".")
+files = [*pathlib.Path("bert").rglob("*.py"), *pathlib.Path().glob("*.py")]
+for path in sorted(files):
+  if not path.stem.startswith("__"):
+    importlib.import_module(".".join(path.with_suffix("").parts))
+print(len(files))
+"""
+
 
 def test_a_wheel_holds_every_program_and_noun():
   settings = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())
@@ -198,3 +215,16 @@ def test_type_checkers_know_the_names_of_a_wheel(environment, tmp_path):
   assert result.returncode == 0, result.stdout
   shown = re.findall(r'information: Type of ".*" is "(.*)"', result.stdout)
   assert shown == ["Model", "Result", "type[BertConfig]", "type[FullTokenizer]"]
+
+
+@pytest.mark.slow
+def test_no_import_reaches_the_network():
+  """With everything of requirements/dev.txt, as the tests have it."""
+  result = subprocess.run(
+    [sys.executable, "-c", OFFLINE],
+    cwd=paths.ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert result.returncode == 0, result.stderr
+  assert int(result.stdout.split()[-1]) > 150

@@ -102,7 +102,8 @@ class Spool:
     self._file.seek(0)
     with contextlib.suppress(EOFError):
       while True:
-        yield pickle.load(self._file)
+        # A file without a name, which only this process can have written.
+        yield pickle.load(self._file)  # noqa: S301
 
 
 def parse_threshold(value: str) -> float | None:
