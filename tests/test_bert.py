@@ -67,20 +67,20 @@ def test_the_temperature_that_an_evaluation_fitted(tmp_path, capsys):
   plain = bert.load(tmp_path).predict_proba(texts)
   content = {
     "weights": same_run.identify_weights(trained),
-    "softmax": {"temperature": 2.5},
+    "softmax": {"temperature": 0.1},
   }
   (tmp_path / "temperature.json").write_text(json.dumps(content))
 
-  # Roots of the probabilities, which add up to 1 again.
-  expected = plain**0.4 / (plain**0.4).sum(-1, keepdims=True)
+  # Powers of the probabilities, which add up to 1 again.
+  expected = plain**10 / (plain**10).sum(-1, keepdims=True)
   assert not np.allclose(expected, plain, atol=1e-2)
   capsys.readouterr()
   export = tiny_models.run_export(tmp_path)
-  assert "window_pooling mean  temperature 2.5" in capsys.readouterr().out
+  assert "window_pooling mean  temperature 0.1" in capsys.readouterr().out
   for folder in (tmp_path, export):
     model = bert.load(folder)
     np.testing.assert_allclose(model.predict_proba(texts), expected, rtol=1e-4)
-  assert "temperature 2.5" in (tmp_path / "export" / "README.md").read_text()
+  assert "temperature 0.1" in (tmp_path / "export" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
