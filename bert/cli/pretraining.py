@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import importlib
 import os
 import re
 import shlex
@@ -202,7 +203,7 @@ class DryRunSettings(PretrainingSettings):
 class RecordFlags(shared_flags.StartSettings):
   """The settings of both programs that make records.
 
-  The flags are those of the original, besides --model and the last four.
+  The flags are those of the original, besides --model and the last five.
   """
 
   # Files.
@@ -280,6 +281,14 @@ class RecordFlags(shared_flags.StartSettings):
     True,
     "Whether the records are sentence pairs, to learn next-sentence prediction "
     "from.",
+  )
+  segmenter: str | None = _flags(
+    None,
+    "What cuts Chinese text into words, so that --do_whole_word_mask masks all "
+    "characters of a word together. Tokens stay characters. Default: every "
+    "character is a word.",
+    choices=tuple(vocabulary_table.SEGMENTERS),
+    needs="do_whole_word_mask",
   )
 
   def for_records(self) -> pretraining_data.RecordSettings:
@@ -364,6 +373,11 @@ def prepare(
     )
 
   vocabulary = read_vocabulary(settings, settings.do_lower_case)
+  if settings.segmenter:
+    module = importlib.import_module(
+      vocabulary_table.SEGMENTERS[settings.segmenter]
+    )
+    vocabulary = module.mark_words(vocabulary, settings.do_lower_case)
   lost_letters.report_file(
     inputs[0],
     settings.vocab_file,

@@ -15,13 +15,13 @@ from bert.data import imports
 
 jieba = imports.load(
   "jieba",
-  "vocabularies of words",
+  "Chinese words",
   install="--use-pep517 -r requirements/jieba.txt",
 )
 jieba.setLogLevel("WARNING")  # Else it reports loading its dictionary.
 
 _RANGES = "".join(f"{chr(a)}-{chr(b)}" for a, b in tokenization.CJK_RANGES)
-_CHINESE = re.compile(f"([{_RANGES}]+)")
+CHINESE = re.compile(f"([{_RANGES}]+)")  # Runs of characters.
 
 
 class WordSplitter(tokenization.BasicTokenizer):
@@ -30,7 +30,7 @@ class WordSplitter(tokenization.BasicTokenizer):
   def _split(self, text):
     # The pattern has a group: `split` returns other text and Chinese in turn.
     words = []
-    for index, part in enumerate(_CHINESE.split(text)):
+    for index, part in enumerate(CHINESE.split(text)):
       part_words = super()._split(part)
       if index % 2:
         # Without its model of unknown words, which would be [UNK].

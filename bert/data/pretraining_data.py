@@ -15,7 +15,7 @@ fast, a token here is the bytes that protobuf writes for its id: a record is
 made by joining them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 import dataclasses
 import functools
 import itertools
@@ -145,7 +145,7 @@ class Vocabulary(NamedTuple):
   mask: Token
   unknown: Token
   tokens: list[Token]  # All different ones, in the order of the file.
-  inner: frozenset[Token]  # Pieces that continue a word ("##ing").
+  inner: Container[Token]  # Pieces that continue a word ("##ing").
 
 
 class Pair(NamedTuple):

@@ -66,6 +66,9 @@ MODELS_HELP = (
   "unigram and bpe make a SentencePiece model (*.model); words makes a list of "
   "the most frequent words (*.words), and jieba cuts Chinese text into words."
 )
+# What cuts Chinese text into words for masks, by --segmenter: a module with
+# `mark_words`.
+SEGMENTERS = {"jieba": "bert.contrib.word_masks"}
 
 
 def kind_of(vocab_file: str) -> VocabularyKind:
