@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import pathlib
@@ -179,6 +180,30 @@ def set_flags(settings_class: type[Any], **values: Any) -> None:
   settings_class.define_flags()
   arguments = [f"--{name}={value}" for name, value in values.items()]
   flags.FLAGS(["benchmark", *arguments])
+
+
+def make_update_size(
+  config: Any, kind: str, precision: str, **work: int
+) -> Any:
+  """Makes what the estimates of bert/training/memory.py take.
+
+  Args:
+    config: a `BertConfig`, of which everything is trained.
+    kind: of the model: "encoder" or "pretraining".
+    precision: one of PRECISIONS.
+    **work: the other fields of a `memory.UpdateSize`.
+  """
+  from bert.convert import models
+  from bert.training import memory
+
+  count = sum(map(math.prod, models.variables(config, kind).values()))
+  return memory.UpdateSize(
+    parameters=count,
+    trained=count,
+    trained_layers=config.num_hidden_layers,
+    dtype="mixed_bfloat16" if precision == "bfloat16" else "float32",
+    **work,
+  )
 
 
 def make_peer_model(class_name: str, bert_config_file: str, **fields: Any):

@@ -24,7 +24,6 @@ import argparse
 from concurrent import futures
 from concurrent.futures import process as process_pool
 import functools
-import math
 import os
 import pathlib
 import re
@@ -199,21 +198,16 @@ def read_memory(pid: int) -> float:
 def estimate_peak(workload: Workload) -> float:
   """Returns what bert/training/memory.py says of an update, in gigabytes."""
   from bert import modeling
-  from bert.convert import models
   from bert.training import memory
 
   config = modeling.BertConfig.from_json_file(config_file(workload.model))
-  in_bfloat16 = workload.precision == "bfloat16"
-  shapes = models.variables(config, "encoder").values()
-  count = sum(map(math.prod, shapes))
-  size = memory.UpdateSize(
-    parameters=count,
-    trained=count,
-    trained_layers=config.num_hidden_layers,
+  size = contest.make_update_size(
+    config,
+    "encoder",
+    workload.precision,
     sequences=workload.batch_size,
     predictions=0,
     length=workload.length,
-    dtype="mixed_bfloat16" if in_bfloat16 else "float32",
     recompute=workload.recompute,
   )
   return memory.estimate(config, size) / memory.GIGABYTE

@@ -10,9 +10,10 @@ for TPUs, and what they hand to the chips is exported as StableHLO and compiled.
 
 A row of the table is the pre-training update of a model with random weights,
 and the bytes of a chip: those of its arguments (weights, moments, a batch), how
-many of these are updated in place, and those of temporary values; beside them
-is the estimate of bert/training/memory.py. BERT-Tiny takes 40 s of CPU a row,
-BERT-Base many minutes. docs/clusters.md says what this shows and what not.
+many of these are updated in place, those of temporary values, of the program
+itself, and the most of all values at a time; beside that is the estimate of
+bert/training/memory.py. BERT-Tiny takes 40 s of CPU a row, BERT-Base 150 s.
+docs/clusters.md says what this shows and what not.
 """
 
 import argparse
@@ -43,9 +44,11 @@ class Bytes(NamedTuple):
   in_place: int  # How many of them the results are written over.
   results: int  # Those written in place included.
   temporary: int
+  program: int  # The instructions, which the chip holds beside the values.
 
   @property
   def peak(self) -> int:
+    """Of values: the most that there is of them at a time."""
     return self.arguments + self.results - self.in_place + self.temporary
 
 
@@ -200,6 +203,9 @@ def find_chips(topology: str) -> Sequence[Any]:
   """
   # Else libtpu asks Google's cloud which machine this is, and waits.
   os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+  # Else it leaves a file that keeps other processes from loading it, as only
+  # one may use a TPU; nothing does here.
+  os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
   try:
     from jax.experimental import topologies
     import libtpu  # noqa: F401
@@ -238,6 +244,7 @@ def compile_for(chips: Sequence[Any], text: str, replicas: int = 1) -> Bytes:
     stats.alias_size_in_bytes,
     stats.output_size_in_bytes,
     stats.temp_size_in_bytes,
+    stats.generated_code_size_in_bytes,
   )
 
 
@@ -253,28 +260,20 @@ def export_update(
 
 
 def estimate(workload: training.Workload, precision: str) -> float:
-  """Returns what bert/training/memory.py says of an update, in bytes.
-
-  Without what a process and its graph take, which is not on the chip.
-  """
+  """Returns what bert/training/memory.py says of an update, in bytes."""
   from bert import modeling
-  from bert.convert import models
   from bert.training import memory
 
   config = modeling.BertConfig.from_dict(workload.config)
-  shapes = models.variables(config, "pretraining").values()
-  count = sum(map(math.prod, shapes))
-  size = memory.UpdateSize(
-    parameters=count,
-    trained=count,
-    trained_layers=config.num_hidden_layers,
+  size = contest.make_update_size(
+    config,
+    "pretraining",
+    precision,
     sequences=workload.batch_size,
     predictions=workload.max_predictions_per_seq,
     length=workload.max_seq_length,
-    dtype="float32" if precision == "float32" else "mixed_bfloat16",
   )
-  nothing = memory.UpdateSize(0, 0, 0, 0, 0, 0)
-  return memory.estimate(config, size) - memory.estimate(config, nothing)
+  return memory.estimate_on_tpu(config, size)
 
 
 def describe(topology: str, workload: str, found: Bytes, guess: float) -> str:
@@ -315,8 +314,8 @@ def print_table(
 ) -> None:
   """Compiles each update for each topology, and prints its bytes."""
   print(
-    "| topology | update | arguments | in place | results | temporary | peak | "
-    "estimate | |\n|---|---|---|---|---|---|---|---|---|"
+    "| topology | update | arguments | in place | results | temporary | "
+    "program | peak | estimate | |\n|---|---|---|---|---|---|---|---|---|---|"
   )
   for model in arguments.models:
     for batch in map(int, arguments.batches):

@@ -12,6 +12,8 @@ c bytes per number of the compute dtype:
   kept        values of the forward pass for the backward pass
   working     temporary values: of the head or of a layer, whichever has more
 
+A TPU has its own sum, `estimate_on_tpu`: there, XLA compiles the whole update.
+
 Gradient checkpointing needs less: Chen et al., "Training Deep Nets with
 Sublinear Memory Cost", https://arxiv.org/abs/1604.06174, section 4.1: only the
 input of each encoder layer is kept for the backward pass, which recomputes the
@@ -38,6 +40,14 @@ RUNTIME = 780 * 2**20
 _GRAPH_OF_LAYER = 8 * 2**20
 _GRAPH_OF_RECOMPUTED_LAYER = 24 * 2**20
 _LIMIT_OF_CONTAINER = pathlib.Path("/sys/fs/cgroup/memory.max")
+
+# Counted in what libtpu 0.0.52 compiles. Each small value gets 16 KiB; most are
+# numbers that dropout makes of its seeds. So many, and more by layer:
+_BYTES_OF_SMALL_VALUE = 16 * 2**10
+_SMALL_VALUES = 230
+_SMALL_VALUES_OF_LAYER = 465
+# The last two axes of an array are padded to a multiple of these.
+_TILE = (8, 128)
 
 # The variables of the head that guesses words.
 _WORD_HEAD = "cls/predictions/"
@@ -117,11 +127,7 @@ def estimate(
   """
   in_bfloat16 = size.dtype != "float32"
   item = 2 if in_bfloat16 else 4  # c
-  tokens = size.sequences * size.length
-  hidden = tokens * config.hidden_size
-  wide = tokens * getattr(config, "intermediate_size", config.hidden_size)
-  heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
-  pairs = tokens * size.length * heads
+  hidden, wide, pairs = _count_numbers(config, size)
 
   # Query, key, value, context and two outputs; two layer normalisations (16)
   # and dropout masks (2); the activation's input and output. Of pairs, the
@@ -149,6 +155,71 @@ def estimate(
   return runtime + replicas * of_replica
 
 
+def estimate_on_tpu(config: modeling.BertConfig, size: UpdateSize) -> float:
+  """Returns the most bytes of a TPU's core that an update takes.
+
+  It is not `estimate`, which was fitted to TensorFlow on CPUs: there, each
+  operation returns what others may need. For a TPU, XLA compiles the update as
+  one program. It keeps fewer values of the forward pass, casts a weight where
+  it is multiplied, and a gradient takes the place of what was kept before. The
+  process is not on the chip. Each factor was read in the list of values that
+  the compiler keeps at the peak; docs/clusters.md compares the sums.
+
+  Args:
+    config: the architecture.
+    size: the work that a replica does at once. XLA merges the two forward
+      passes of `recompute`, which thus saves nothing.
+  """
+  item = 4 if size.dtype == "float32" else 2
+  hidden, wide, pairs = _count_numbers(config, size)
+  layers = config.num_hidden_layers
+
+  # Query, key, value, context and two outputs; the inputs of two layer
+  # normalisations (8) and dropout masks (2); the activation's input, of which
+  # the output is computed again. Of pairs, the probability in float32 and its
+  # dropout mask. The embeddings' normalisation and mask take 8.
+  layer = hidden * (6 * item + 10) + wide * item + pairs * 5
+  kept = 8 * hidden + size.trained_layers * layer
+
+  # Scores of words are kept in the compute dtype. The loss copies them from one
+  # layout in float32 into a second, and into a third by sequence, where their
+  # number is padded. None finds room in the place of another.
+  rows, columns = _TILE
+  padded = math.ceil(size.predictions / rows) * rows
+  head = (item + 8) * size.predictions + 4 * padded
+  head *= size.sequences * config.vocab_size
+
+  # Before all this, masks are drawn, one after the other. Each draw makes four
+  # numbers, padded to a tile's row, that decide eight elements. A mask has
+  # 4 bytes until it is used.
+  masks = 4 * pairs * (layers - 1)
+  drawn = masks + max(hidden, pairs) // 8 * 4 * columns
+
+  # After it, nothing is kept but gradients: of the word table in float32.
+  table = config.vocab_size * config.embedding_width
+  gradients = size.trained * item + table * (4 - item)
+
+  small = _SMALL_VALUES + layers * _SMALL_VALUES_OF_LAYER
+  weights = size.parameters * 4
+  moments = size.trained * 8
+  # The gradients' sums over micro-batches.
+  sums = size.trained * 4 * size.accumulates
+  temporary = max(kept + head, drawn, gradients)
+  return weights + moments + sums + temporary + small * _BYTES_OF_SMALL_VALUE
+
+
+def _count_numbers(config, size):
+  """Returns how many numbers a layer has of size H, of size I, and of pairs."""
+  tokens = size.sequences * size.length
+  wide = getattr(config, "intermediate_size", config.hidden_size)
+  heads = getattr(config, "num_attention_heads", 0)  # 0: another encoder.
+  return (
+    tokens * config.hidden_size,
+    tokens * wide,
+    tokens * size.length * heads,
+  )
+
+
 def report(
   config: modeling.BertConfig,
   size: UpdateSize,
@@ -164,17 +235,22 @@ def report(
     more: estimates the memory that the forward pass takes besides the model's;
       see `training_plan.TrainingTask`. None: nothing.
   """
-  # Replicas on CPUs share the memory; a GPU has its own.
+  # Replicas on CPUs share the memory; a GPU has its own, and so has a TPU.
   replicas = 1
+  is_on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
   is_on_gpu = bool(tf.config.list_logical_devices("GPU"))
-  if strategy.num_replicas_in_sync > 1 and not is_on_gpu:
+  if strategy.num_replicas_in_sync > 1 and not (is_on_gpu or is_on_tpu):
     replicas = len(strategy.extended.worker_devices)
-  needed = estimate(config, size, replicas)
+  if is_on_tpu:
+    needed = estimate_on_tpu(config, size)
+  else:
+    needed = estimate(config, size, replicas)
   if more:
     needed += more(size, replicas)
 
+  owner = " of each TPU core" if is_on_tpu else ""
   line = (
-    f"memory: about {needed / GIGABYTE:,.1f} GB, for {size.sequences} x "
+    f"memory: about {needed / GIGABYTE:,.1f} GB{owner}, for {size.sequences} x "
     f"{size.length} tokens at a time"
   )
   if replicas > 1:

@@ -77,6 +77,44 @@ def test_the_estimate_is_the_sum_that_is_documented(
 
 
 @pytest.mark.parametrize(
+  ("changes", "expected"),
+  [
+    # The draws of dropout, and the mask of one layer, are the largest.
+    ({}, 4000 + 7200 + 64 * 1024 + 4 * 1024),
+    # The scores of all words are, for which 40 is a multiple of eight.
+    (
+      {"predictions": 40},
+      4000 + 7200 + 256 * 8 + 2 * (256 * 34 + 1024 * 9) + 16 * 2 * 40 * 100,
+    ),
+    # Four are padded to as many.
+    (
+      {"predictions": 4, "sequences": 2, "length": 1},
+      4000
+      + 7200
+      + 16 * 8
+      + 2 * (16 * 34 + 64 * 4 + 4 * 5)
+      + (12 * 4 + 4 * 8) * 2 * 100,
+    ),
+    (
+      {"dtype": "mixed_bfloat16", "predictions": 40},
+      4000 + 7200 + 256 * 8 + 2 * (256 * 22 + 1024 * 7) + 14 * 2 * 40 * 100,
+    ),
+    # The gradients, of which the word table's is in float32.
+    (
+      {"dtype": "mixed_bfloat16", "trained": 10**6},
+      4000 + 8 * 10**6 + 2 * 10**6 + 2 * 100 * 8,
+    ),
+    ({"accumulates": True}, 4000 + 7200 + 3600 + 64 * 1024 + 4 * 1024),
+    ({"recompute": True}, 4000 + 7200 + 64 * 1024 + 4 * 1024),
+  ],
+)
+def test_the_estimate_for_a_tpu_is_another_sum(changes, expected):
+  small = 16 * 1024 * (230 + 2 * 465)
+  size = SIZE._replace(**changes)
+  assert memory.estimate_on_tpu(CONFIG, size) == small + expected
+
+
+@pytest.mark.parametrize(
   ("available", "end"),
   [
     (

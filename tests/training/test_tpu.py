@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert import modeling
+from bert.training import memory
 import paths
 import program_flags
 import tiny
@@ -114,6 +116,34 @@ def test_a_program_compiles_for_tpus(calls, tpu_compile, request):
       # An update writes weights and moments in place; the rest is a batch.
       if call.function.__name__ == "replica_step":
         assert found.in_place > found.arguments / 2
+
+
+# What libtpu 0.0.52 counts of a v5e, in megabytes; in docs/clusters.md, too.
+COUNTED = {
+  ("small", 32, 128, 20): 1017.7,
+  ("base", 32, 128, 20): 3241.1,
+}
+
+
+@pytest.mark.parametrize(("shape", "megabytes"), COUNTED.items())
+def test_the_estimate_is_near_what_the_compiler_counts(
+  shape, megabytes, tpu_compile
+):
+  model, *sizes = shape
+  path = paths.ROOT / "configs" / f"bert_{model}.json"
+  workload = tpu_compile.training.Workload(str(path), *sizes)
+  guess = tpu_compile.estimate(workload, "bfloat16") / 1e6
+  assert guess == pytest.approx(megabytes, rel=0.05)
+
+
+def test_the_memory_that_is_printed_is_of_one_core(tpu_compile):
+  config = modeling.BertConfig.from_dict(tiny.PRETRAINING_CONFIG)
+  size = memory.UpdateSize(2**28, 0, 0, 2, 4, 16)
+  with tpu_compile.tpu_stand_in(4) as stand_in:
+    line = memory.report(config, size, stand_in())
+  assert line == (
+    "memory: about 1.0 GB of each TPU core, for 2 x 16 tokens at a time"
+  )
 
 
 @pytest.mark.slow
