@@ -7,7 +7,7 @@ makes config.json, model.safetensors, vocab.txt and tokenizer_config.json, which
 else (Hugging Face's folders, KerasHub's, OpenAI's, SavedModels of TF-Hub,
 checkpoints of Model Garden and ELECTRA) it makes Google's files. With
 --output_format the kind can stay the same, to change a checkpoint: --layers,
---strip, --float16, --grow_positions, --resize_vocab.
+--strip, --float16, --grow_positions, --resize_vocab, --add_tokens.
 """
 
 import dataclasses
@@ -94,8 +94,24 @@ class ConversionSettings(typed_flags.Settings):
     "embeddings. 0 changes nothing.",
     least=0,
   )
+  add_tokens: str | None = _changes(
+    None,
+    "The vocabulary of --input with new tokens in the place of [unusedN] and "
+    "at its end, as create_vocab.py --extend writes it. They get new "
+    "embeddings; those of old tokens stay.",
+    path="file",
+  )
+  new_rows: str = _changes(
+    "mean",
+    "The new embeddings. mean: of the pieces that the new token was split "
+    "into. random: as in a new model.",
+    choices=("mean", "random"),
+    needs="add_tokens",
+  )
   seed: int = _changes(
-    12345, "Decides the random embeddings.", needs="resize_vocab"
+    12345,
+    "Decides the random embeddings.",
+    needs=("resize_vocab", "new_rows=random"),
   )
 
   def check(self) -> None:
@@ -118,7 +134,7 @@ if __name__ == "__main__":
 
 import time
 
-from bert.convert import conversion, models, writing
+from bert.convert import added_tokens, conversion, models, writing
 from bert.data import imports
 
 
@@ -153,6 +169,8 @@ def make_model(
 
   # --vocab_file may have more tokens, for which --resize_vocab has made rows.
   conversion.check_vocabulary(model)
+  if path := settings.add_tokens:
+    model = added_tokens.add(model, path, settings.new_rows, settings.seed)
 
   # The last change, so that the new rows are rounded, too.
   return conversion.to_float16(model) if settings.float16 else model

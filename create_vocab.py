@@ -4,21 +4,26 @@
       --vocab_size=8000
 
 It learns from 7.3 MB of novels (36,499 different words) in 2 s on one core.
-The words are the tokenizer's own, so the vocabulary fits it.
+The words are the tokenizer's own, so the vocabulary fits it. --extend=vocab.txt
+adds the words of a field to the vocabulary of a model (docs/domain.md).
 """
 
 import collections
 from collections.abc import Callable, Mapping
-import dataclasses
 import functools
 import itertools
 import os
 import time
 
 from bert import tokenization
-from bert.cli import flag_texts, program, typed_flags
+from bert.cli import program, vocab_settings
 from bert.data import file_search, files, progress, text_files
-from bert.vocabularies import lost_letters, sentence_pieces, vocabulary_table
+from bert.vocabularies import (
+  extension,
+  lost_letters,
+  sentence_pieces,
+  vocabulary_table,
+)
 
 # The most different words to learn from. `count_words` cuts its table back to
 # the most frequent ones when it holds twice this many (200 MB).
@@ -28,39 +33,6 @@ _MAX_WORDS = 500_000
 _LONGEST_WORD = 50
 _ITERATIONS = 3
 
-_flags = typed_flags.group("Flags")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabSettings(typed_flags.Settings):
-  """The settings of this program."""
-
-  input_file: str = _flags(
-    typed_flags.REQUIRED,
-    "Text files or globs, separated by commas; .gz and .xz are read, too.",
-    path="files",
-  )
-  text_column: str | None = _flags(None, flag_texts.TEXT_COLUMN)
-  output_file: str = _flags(
-    typed_flags.REQUIRED,
-    "The vocabulary to write, one token per line.",
-    path="new_files",
-  )
-  vocab_size: int = _flags(
-    30522, "The number of tokens. A small text may give fewer."
-  )
-  do_lower_case: bool = _flags(
-    True, "Whether to lower-case the text and strip accents."
-  )
-  model: str = _flags(
-    "wordpiece",
-    vocabulary_table.MODELS_HELP,
-    choices=tuple(vocabulary_table.ENDINGS),
-  )
-  reserved_tokens: tuple[str, ...] = _flags(
-    tuple(sentence_pieces.SPECIAL), "The first tokens of the vocabulary."
-  )
-
 
 def main() -> None:
   """Counts words, learns and writes the vocabulary, and sums up."""
@@ -68,35 +40,55 @@ def main() -> None:
 
   # Wrong flags and wrong files must cost nothing: they are found before any
   # text is counted.
-  settings = VocabSettings.read()
+  settings = vocab_settings.VocabSettings.read()
   paths = file_search.expand_patterns(settings.input_file, "input_file")
-  _check_flags(settings, paths)
+  vocab_settings.check_files(settings, paths)
   text_files.check(paths, settings.text_column)
 
-  # WordPieces are learned in this file, each other kind of vocabulary by a
-  # module of its own.
-  module = vocabulary_table.module_of(settings.output_file)
-  size = module.learn(paths, settings) if module else learn(paths, settings)
-
-  # The next program must split words as they were split here.
-  command = program.command(
-    "create_pretraining_data.py",
-    input_file=settings.input_file,
-    vocab_file=settings.output_file,
-    do_lower_case=None if settings.do_lower_case else "false",
-    output_file="examples.tfrecord",
-  )
+  if settings.extend:
+    size, asked = extend(paths, settings), ""
+    # The next program gives the model rows for the new tokens.
+    command = program.command(
+      "convert_checkpoint.py",
+      input=os.path.dirname(settings.extend) or ".",
+      add_tokens=settings.output_file,
+      output="extended",
+    )
+  else:
+    # WordPieces are learned in this file, each other kind of vocabulary by a
+    # module of its own.
+    module = vocabulary_table.module_of(settings.output_file)
+    size = module.learn(paths, settings) if module else learn(paths, settings)
+    asked = f" of the {settings.vocab_size:,} asked for"
+    # The next program must split words as they were split here.
+    command = program.command(
+      "create_pretraining_data.py",
+      input_file=settings.input_file,
+      vocab_file=settings.output_file,
+      do_lower_case=None if settings.do_lower_case else "false",
+      output_file="examples.tfrecord",
+    )
   program.print_end(
     start,
-    f"wrote {settings.output_file}: {size:,} tokens of the "
-    f"{settings.vocab_size:,} asked for",
+    f"wrote {settings.output_file}: {size:,} tokens{asked}",
     command=command,
   )
 
 
+def extend(paths: list[str], settings: vocab_settings.VocabSettings) -> int:
+  """Writes --extend with more tokens; returns how many it has then."""
+  old = extension.read(settings.extend)
+  vocab_settings.check_casing(settings, old)
+
+  def choose(words: Mapping[str, int], *_) -> dict[str, None]:
+    return extension.extend(old, words, settings.added_tokens)
+
+  return learn(paths, settings, choose=choose)
+
+
 def learn(
   paths: list[str],
-  settings: VocabSettings,
+  settings: vocab_settings.VocabSettings,
   splitter: type[tokenization.BasicTokenizer] = tokenization.BasicTokenizer,
   choose: Callable[..., Mapping[str, None]] | None = None,
 ) -> int:
@@ -136,38 +128,9 @@ def learn(
   return len(vocab)
 
 
-def _check_flags(settings: VocabSettings, inputs: list[str]) -> None:
-  # Padding is the id 0 in all records, and a token has one id.
-  reserved = settings.reserved_tokens
-  missing = set(sentence_pieces.SPECIAL) - set(reserved)
-  if missing or reserved[0] != "[PAD]" or len(set(reserved)) < len(reserved):
-    raise ValueError(
-      f"--reserved_tokens={','.join(reserved)}: expected [PAD] first (its id is"
-      f" 0), {', '.join(sentence_pieces.SPECIAL[1:])}, and no token twice"
-    )
-  if settings.vocab_size < len(reserved):
-    raise ValueError(
-      f"--vocab_size={settings.vocab_size}: expected at least {len(reserved)}, "
-      "for --reserved_tokens"
-    )
-  file_search.check_is_no_input(settings.output_file, inputs)
-
-  # All programs tell the kind of a vocabulary by the ending of its name. Some
-  # kinds (.json) are read, but not learned here.
-  ending = os.path.splitext(settings.output_file)[1]
-  expected = vocabulary_table.ENDINGS[settings.model]
-  endings = list(vocabulary_table.KINDS)
-  if ending != expected and (expected or ending in endings):
-    none = f"none of {', '.join(endings[:-1])} and {endings[-1]}"
-    raise ValueError(
-      f"--output_file={settings.output_file}: expected a name that ends in "
-      f"{expected or none} with --model={settings.model}"
-    )
-
-
 def count_words(
   paths: list[str],
-  settings: VocabSettings,
+  settings: vocab_settings.VocabSettings,
   split: Callable[[str], list[str]],
   most_words: int = _MAX_WORDS,
 ) -> tuple[int, int, int, collections.Counter]:
@@ -434,4 +397,4 @@ def print_coverage(
 
 
 if __name__ == "__main__":
-  program.run_program(main, VocabSettings)
+  program.run_program(main, vocab_settings.VocabSettings)

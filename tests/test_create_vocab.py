@@ -11,6 +11,7 @@ from tensorflow_text.tools.wordpiece_vocab import (
 )
 
 from bert import create_vocab, tokenization
+from bert.cli import vocab_settings
 import paths
 import program_flags
 
@@ -113,7 +114,7 @@ def test_a_column_of_json_lines_is_the_text(write, model):
 
 
 def test_words_are_the_tokenizers(corpus):
-  settings = create_vocab.VocabSettings(input_file="", output_file="")
+  settings = vocab_settings.VocabSettings(input_file="", output_file="")
   split = tokenization.BasicTokenizer().tokenize
   lines, *_, words = create_vocab.count_words([corpus], settings, split)
   assert lines == 9
@@ -127,7 +128,7 @@ def test_words_are_the_tokenizers(corpus):
 def test_the_table_of_words_is_bounded(tmp_path, capsys):
   path = tmp_path / "corpus.txt"
   path.write_text("b b b a a\nd d c\ne\n")  # The fifth word is too many.
-  settings = create_vocab.VocabSettings(input_file="", output_file="")
+  settings = vocab_settings.VocabSettings(input_file="", output_file="")
   *numbers, words = create_vocab.count_words(
     [str(path)], settings, str.split, most_words=2
   )
@@ -176,3 +177,53 @@ def test_pieces_are_those_of_tensorflow_text(name, frequency):
 def test_pieces_of_few_words_are_those_of_tensorflow_text(frequency):
   words = [("abcab", 5), ("cab", 4), ("ab", 3), ("bcabab", 2), ("d", 2)]
   assert our_pieces(words, frequency) == library_pieces(words, frequency)
+
+
+def test_a_vocabulary_is_extended(tmp_path, monkeypatch, corpus):
+  monkeypatch.chdir(tmp_path)
+  letters = sorted({*TEXT.lower()} - {*"\xe9\n ,!."})
+  old = [*SPECIAL[:2], "[unused0]", *SPECIAL[2:], *",!.", *letters]
+  old += [f"##{letter}" for letter in letters]
+  pathlib.Path("vocab.txt").write_text("\n".join(old) + "\n")
+  flags = {"extend": "vocab.txt", "input_file": "corpus.txt"}
+  flags |= {"added_tokens": 3, "output_file": "new.txt"}
+  result = program_flags.succeed(program_flags.command("create_vocab", **flags))
+  found = pathlib.Path("new.txt").read_text().splitlines()
+  # Tokens that they save in a line: 12, then 4 each.
+  assert found == [*old[:2], "##alk", *old[3:], "##alke", "the"]
+  assert "3 new tokens, 1 of them in rows of [unusedN]: " in result.stdout
+  end = (
+    f"wrote new.txt: {len(old) + 2} tokens\n  next: python convert_checkpoint"
+  )
+  assert f"{end}.py --input=. --add_tokens=new.txt" in result.stdout
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    ({"vocab_size": 99}, "--vocab_size has no effect with --extend, which"),
+    ({"reserved_tokens": "[PAD]"}, "--reserved_tokens has no effect with --"),
+    ({"model": "words", "vocab_size": 9}, "--model has no effect with --ext"),
+    ({"extend": "v.model"}, "--extend=v.model: expected a vocabulary of Wor"),
+    ({"extend": "none.txt"}, "--extend=none.txt: no such file"),
+    ({"output_file": "vocab.txt"}, "--output_file=vocab.txt is an input"),
+    ({"do_lower_case": False}, "--do_lower_case=false: the tokens of vocab.txt "
+                               "are not cased: pass --do_lower_case=true"),
+    ({"extend": "cased.txt"}, "cased.txt are cased: pass --do_lower_case=fal"),
+    ({"extend": "twice.txt"}, "twice.txt:3: 'the' is on line 2, too; expect"),
+    ({"extend": ""}, "--added_tokens needs --extend"),
+  ],
+)  # fmt: skip
+def test_a_vocabulary_is_not_extended(tmp_path, monkeypatch, flags, message):
+  monkeypatch.chdir(tmp_path)
+  files = {"vocab.txt": "[UNK]\nthe\n", "cased.txt": "[UNK]\nThe\nthe\n"}
+  files |= {"twice.txt": "[UNK]\nthe\nthe\n", "text": "words\n", "v.model": "x"}
+  for name, content in files.items():
+    pathlib.Path(name).write_text(content)
+  flags = {"extend": "vocab.txt", "added_tokens": 9, **flags}
+  flags = {"input_file": "text", "output_file": "new", **flags}
+  program_flags.assert_refused(
+    program_flags.run_here(program_flags.command("create_vocab", **flags)),
+    message,
+  )
+  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)

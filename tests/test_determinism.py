@@ -21,7 +21,7 @@ def write_inputs(tmp_path_factory):
   lines = [line + "\n" * (n % 5 == 0) for n, line in enumerate(lines)]
   (folder / "corpus.txt").write_text("\n".join(lines))
   (folder / "longer.txt").write_text(
-    (folder / "vocab.txt").read_text() + "more\nand\n"
+    (folder / "vocab.txt").read_text() + "more\nrows\n"
   )
   return folder
 
@@ -59,6 +59,12 @@ CONVERSION = {
   "vocab_file": "longer.txt",
   "resize_vocab": 21,
 }
+ADDED = {
+  "input": ".",
+  "bert_config_file": "config.json",
+  "add_tokens": "longer.txt",
+  "new_rows": "random",
+}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +77,7 @@ CONVERSION = {
     ("fill_mask", {**TEXTS, "top_k": 3}),
     ("convert_checkpoint", CONVERSION),
     ("convert_checkpoint", {**CONVERSION, "output_format": "hugging_face"}),
+    ("convert_checkpoint", ADDED),
   ],
 )
 def test_two_runs_of_a_program_write_the_same(

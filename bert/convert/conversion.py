@@ -4,7 +4,7 @@ A model that was opened, Google's or another library's, becomes a `Model`;
 functions that change it return a new one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 
 import keras
@@ -19,8 +19,8 @@ from bert.weights import checkpoints, fitting
 _LAYER = "bert/encoder/layer_"  # Begins the names of a layer's variables.
 _POSITIONS = "bert/embeddings/position_embeddings"
 # The variables that have a row, or an element, for each token.
-_TABLE = "bert/embeddings/word_embeddings"
-_BIAS = "cls/predictions/output_bias"
+TABLE = "bert/embeddings/word_embeddings"
+BIAS = "cls/predictions/output_bias"
 
 
 def read(
@@ -174,7 +174,7 @@ def _find_head(values, problem: str | None) -> str:
 
   # Pre-training has two heads: masked words and the next sentence.
   has_next = "cls/seq_relationship/output_weights" in values
-  if _BIAS in values:
+  if BIAS in values:
     return "pretraining" if has_next else "masked_lm"
   return "next_sentence" if has_next else "encoder"
 
@@ -293,30 +293,43 @@ def resize_vocabulary(
   if size <= old:
     raise ValueError(f"--resize_vocab={size}: expected more than {old}")
 
-  # As a new model is initialised: a normal distribution, cut off at two
-  # standard deviations.
-  deviation = config.initializer_range
-  draw = keras.initializers.TruncatedNormal(stddev=deviation, seed=seed)
-  rows = np.asarray(draw([size - old, config.embedding_width]))
-  values = _append(model.values, _TABLE, rows)
+  rows = draw_rows(config, size - old, seed)
+  values = _append(model.values, TABLE, rows)
 
   # The head of masked words has a bias for each token.
-  if _BIAS in values:
-    values = _append(values, _BIAS, np.zeros(size - old))
+  if BIAS in values:
+    values = _append(values, BIAS, np.zeros(size - old))
   config = dataclasses.replace(config, vocab_size=size)
   return dataclasses.replace(model, config=config, values=values)
 
 
-def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
-  """Returns values with more rows of a variable, and zeros in its slots."""
+def draw_rows(config: modeling.BertConfig, count: int, seed: int) -> np.ndarray:
+  """Returns random word embeddings, float32 [count, embedding_width]."""
+  # As a new model is initialised: a normal distribution, cut off at two
+  # standard deviations.
+  deviation = config.initializer_range
+  draw = keras.initializers.TruncatedNormal(stddev=deviation, seed=seed)
+  return np.asarray(draw([count, config.embedding_width]))
+
+
+def slots_of(values: Mapping[str, np.ndarray], name: str) -> list[str]:
+  """Returns the names of the optimizer's slots of a variable."""
   # Adam's slots of a variable are named after it, as in `x/adam_m`, and have
   # its shape.
+  return [
+    slot
+    for slot, value in values.items()
+    if slot.rpartition("/")[0] == name and value.shape == values[name].shape
+  ]
+
+
+def _append(values, name: str, rows: np.ndarray) -> dict[str, np.ndarray]:
+  """Returns values with more rows of a variable, and zeros in its slots."""
   longer = {}
-  for variable, value in values.items():
-    is_slot = variable.rpartition("/")[0] == name
-    if variable == name or (is_slot and value.shape == values[name].shape):
-      added = rows if variable == name else np.zeros_like(rows)
-      longer[variable] = np.concatenate([value, added.astype(value.dtype)])
+  for variable in (name, *slots_of(values, name)):
+    value = values[variable]
+    added = rows if variable == name else np.zeros_like(rows)
+    longer[variable] = np.concatenate([value, added.astype(value.dtype)])
   return {**values, **longer}
 
 

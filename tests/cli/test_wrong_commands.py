@@ -269,7 +269,13 @@ COMMANDS = [
     f"fill_mask {_TEXTS} --iterations_per_loop=9",
     "no flag is called --iterations_per_loop",
   ),
-  (f"{_CONVERT} --seed=1", "--seed needs --resize_vocab"),
+  (f"{_CONVERT} --seed=1", "--seed needs --resize_vocab or --new_rows=random"),
+  (f"{_CONVERT} --new_rows=random", "--new_rows needs --add_tokens"),
+  (
+    "create_vocab --input_file=texts.txt --output_file=v --extend=vocab.txt "
+    "--vocab_size=9",
+    "--vocab_size has no effect with --extend",
+  ),
   (
     f"{_SEARCH} --model=. --query=x --rerank_lines=9",
     "--rerank_lines needs --rerank",

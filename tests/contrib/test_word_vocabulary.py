@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from bert import create_vocab
+from bert.cli import vocab_settings
 from bert.contrib import word_vocabulary as words
 from bert.tasks import squad_features
 from bert.vocabularies import vocabulary_table
@@ -61,7 +62,7 @@ def test_create_vocab_takes_the_most_frequent_words(tmp_path, capsys):
   path = tmp_path / "new.words"
   flags = {"input_file": text, "output_file": path, "vocab_size": 9}
   run = functools.partial(
-    program_flags.run_main, create_vocab, create_vocab.VocabSettings, **flags
+    program_flags.run_main, create_vocab, vocab_settings.VocabSettings, **flags
   )
   with pytest.raises(ValueError, match="none of .model, .words"):
     run()

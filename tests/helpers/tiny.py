@@ -466,6 +466,7 @@ def make_corpus(documents, seed=0):
 def learn_sentence_pieces(folder, text=None, **others):
   """Learns a SentencePiece model of English and Chinese; returns its path."""
   from bert import create_vocab
+  from bert.cli import vocab_settings
 
   path = text or folder / "text.txt"
   if not text:
@@ -478,5 +479,5 @@ def learn_sentence_pieces(folder, text=None, **others):
     "model": "unigram",
     **others,
   }
-  program_flags.run_main(create_vocab, create_vocab.VocabSettings, **flags)
+  program_flags.run_main(create_vocab, vocab_settings.VocabSettings, **flags)
   return str(folder / "x.model")
