@@ -8,6 +8,7 @@ A text is a line; `a ||| b` is a pair.
 
 import dataclasses
 import re
+from typing import Any
 
 from bert.cli import (
   flag_texts,
@@ -55,6 +56,7 @@ class VectorSettings(inference_settings.InferenceSettings):
   prompts: dict[str, str] | None = None
   default_prompt_name: str | None = None
   lower_case: bool | None = None
+  dense: Any = None  # As `sbert_flags.read` returns it.
   output_format: str = _output(
     "jsonl",
     "jsonl: the JSON of the original, one line per text, rounded to 6 "
@@ -111,7 +113,7 @@ def forward(model, features, seed) -> list[tf.Tensor]:
 
 
 def make_vectors(
-  states, features, layers, pooling, normalize=False
+  states, features, layers, pooling, normalize=False, project=tf.identity
 ) -> dict[str, tf.Tensor]:
   """Makes the vectors of a batch from the hidden states of its layers.
 
@@ -121,16 +123,17 @@ def make_vectors(
     layers: the numbers of L layers, as list indices: -1 is the highest.
     pooling: as --pooling; "none" keeps the vectors of tokens.
     normalize: whether to scale each vector to length 1.
+    project: the layer that pooled vectors go through, [..., H] to [..., D].
 
   Returns:
-    {"vectors": float32 [B, S, L, H]}; [B, L, H] if they are pooled.
+    {"vectors": float32 [B, S, L, H]}; [B, L, D] if they are pooled.
   """
   # The model may compute in bfloat16, which would round a mean of many tokens.
   mask = features["input_mask"]
   chosen = [tf.cast(states[layer], tf.float32) for layer in layers]
   if pooling != "none":
-    chosen = [heads.pool(state, mask, pooling) for state in chosen]
-  vectors = tf.stack(chosen, -2)  # [B, S, L, H] or [B, L, H]
+    chosen = [project(heads.pool(state, mask, pooling)) for state in chosen]
+  vectors = tf.stack(chosen, -2)  # [B, S, L, H] or [B, L, D]
 
   # After the pooling: it is the vector of the text that has length 1.
   if normalize:
@@ -147,7 +150,8 @@ def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
     dtype: what the model computes in: "float32" or "mixed_bfloat16".
 
   Returns:
-    The encoder, with random weights.
+    The encoder, with random weights; with the layer on its vectors, if the
+    model has one.
   """
   count = config.num_hidden_layers
   if not all(-count <= layer < count for layer in settings.layer_numbers()):
@@ -162,7 +166,10 @@ def make_encoder(settings: VectorSettings, config, dtype: str) -> keras.Model:
     raise ValueError(
       "--pooling=cls: the first token of this model sees no other: use mean"
     )
-  return encoder_table.make_encoder(config, dtype)
+  encoder = encoder_table.make_encoder(config, dtype)
+  return (
+    heads.VectorModel(encoder, settings.dense) if settings.dense else encoder
+  )
 
 
 def extract(
@@ -196,6 +203,7 @@ def extract(
       layers=layers,
       pooling=settings.pooling,
       normalize=settings.normalize,
+      project=getattr(model.model, "project", tf.identity),
     ),
     forward,
     of_tokens=not is_pooled,
@@ -273,7 +281,9 @@ def main(**blocks: int) -> None:
   # vector of a text, from one layer.
   flags: dict[str, str | None] = {}
   if settings.pooling != "none" and len(settings.layers) == 1:
-    flags = {"pooling": settings.pooling, "layer": settings.layers[0]}
+    # An export follows --pooling instead of the files that state a layer.
+    pooling = None if settings.dense else settings.pooling
+    flags = {"pooling": pooling, "layer": settings.layers[0]}
     flags["normalize"] = "true" if settings.normalize else None
   command = text_programs.export_command(settings, "features", **flags)
   program.print_end(start, *summary, command=command)

@@ -3,13 +3,14 @@
 Heads are named like the variables of Google's checkpoints, as the layers of
 modeling.py are. Shapes:
   B batch, S sequence, H hidden, P masked positions per sequence, V vocabulary,
-  L labels, E width of the word embeddings (in BERT, H).
+  L labels, E width of the word embeddings (in BERT, H), D numbers of a vector.
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert import modeling
@@ -455,6 +456,67 @@ class SpanModel(HeadModel):
 
   def named_outputs(self, *inputs):
     return self(*inputs)._asdict()
+
+
+class VectorDense(NamedTuple):
+  """A dense layer on the vector of a text, as of sentence-transformers."""
+
+  kernel: np.ndarray  # Float32 [H, D], D the numbers of the new vector.
+  bias: np.ndarray  # Float32 [D].
+  activation: str  # A key of VECTOR_ACTIVATIONS.
+  source: str  # The file of the weights, for messages.
+
+  def describe(self) -> str:
+    """Returns the sizes and the activation in words."""
+    before, after = self.kernel.shape
+    return f"{before} to {after} numbers, {self.activation}"
+
+
+VECTOR_ACTIVATIONS = {**modeling.ACTIVATIONS, "sigmoid": tf.sigmoid}
+
+
+class VectorModel(HeadModel):
+  """An encoder, and a dense layer on the vectors that are made of its output.
+
+  Call as the encoder, whose output it returns. Who has pooled that applies
+  `project` to the vectors.
+
+  Args:
+    encoder: with its weights or without.
+    dense: the layer, with its weights.
+
+  Raises:
+    ValueError: the layer takes other vectors than the encoder makes.
+  """
+
+  def __init__(self, encoder: modeling.BertModel, dense: VectorDense):
+    super().__init__(dtype=encoder.dtype_policy, name="vectors")
+    size = encoder.config.hidden_size
+    if len(dense.kernel) != size:
+      raise ValueError(
+        f"{dense.source}: takes vectors of {len(dense.kernel)} numbers; the "
+        f"model's have {size}"
+      )
+    self.bert = encoder
+    self.activation = dense.activation
+    # Not cast to bfloat16: vectors are float32 from the pooling on.
+    with keras.name_scope("dense"):
+      self.kernel, self.bias = (
+        keras.Variable(getattr(dense, name), name=name, autocast=False)
+        for name in ("kernel", "bias")
+      )
+
+  @property
+  def uses_pooler(self) -> bool:
+    return False
+
+  def call(self, input_ids, input_mask, segment_ids, seed=None, **returned):
+    return self.bert(input_ids, input_mask, segment_ids, seed, **returned)
+
+  def project(self, vectors: tf.Tensor) -> tf.Tensor:
+    """Applies the layer: float32 [..., H] to [..., D]."""
+    activate = VECTOR_ACTIVATIONS[self.activation]
+    return activate(tf.matmul(vectors, self.kernel.value) + self.bias.value)
 
 
 def pool(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:

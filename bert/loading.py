@@ -131,6 +131,8 @@ def load_pretrained(
 
   flags = sbert_flags.read(settings)
   model_folder.check_length(flags.get("max_seq_length", 0), config)
+  if dense := flags.pop("dense", None):
+    trained = trained_models.add_dense(trained, dense)
   return trained_models.override(trained, flags)
 
 

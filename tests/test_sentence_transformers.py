@@ -98,8 +98,41 @@ def save_max_beside_another(folder):
   edit(save_other / "config.json", pooling_mode="mean")
 
 
+def make_dense(activation, **options):
+  """Makes a layer from the 384 numbers of the model to 96."""
+  import torch
+
+  library = pytest.importorskip("sentence_transformers")
+  torch.manual_seed(1)
+  return library.models.Dense(
+    384, 96, activation_function=activation, **options
+  )
+
+
+def save_as_labse(folder):
+  """[CLS], a layer with tanh, length 1."""
+  import torch
+
+  model = open_there(paths.MINILM)
+  model[1].pooling_mode = "cls"
+  model.insert(2, make_dense(torch.nn.Tanh()))
+  model.save(str(folder))
+
+
+def save_as_distiluse(folder):
+  """A mean and a layer, whose weights PyTorch wrote."""
+  import torch
+
+  model = open_there(paths.MINILM)
+  del model[2]
+  model.append(make_dense(torch.nn.GELU(), bias=False))
+  model.save(str(folder), safe_serialization=False)
+
+
 SAVE = {
   "plain": save_plain,
+  "as_labse": save_as_labse,
+  "as_distiluse": save_as_distiluse,
   "prompts": save_prompts,
   "length": save_length,
   "lower": save_lower,

@@ -8,10 +8,11 @@ or a model of another library. The rest of the code sees only a
   weights = settings.open_model().weights
 """
 
+from collections.abc import Mapping
 import dataclasses
 import functools
 import os
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert import tokenization
 from bert.cli import inference_settings, shared_flags
@@ -282,6 +283,13 @@ def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   if is_cased is None:
     return None
   return not is_cased, f"a guess by the tokens of {vocab_file}"
+
+
+def read_dense(stated: Mapping[str, Any]) -> Any:
+  """Reads the layer that `sbert_files.read` states: a `heads.VectorDense`."""
+  from bert.convert import formats  # Slow: TensorFlow.
+
+  return formats.read_dense(stated)
 
 
 def read_config(

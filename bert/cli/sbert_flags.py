@@ -5,7 +5,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 from bert import modeling
-from bert.cli import output_folder, shared_flags
+from bert.cli import model_folder, output_folder, shared_flags
 from bert.data import progress, sbert_files, text_prompts
 from bert.training import same_run
 
@@ -24,7 +24,8 @@ def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
 
   Returns:
     The values by the name of the flag, together with the entries of
-    `text_prompts.PREPARATION`; {} if no folder of the model has such files.
+    `text_prompts.PREPARATION` and, if the model has one, the layer "dense", a
+    `heads.VectorDense`; {} if no folder of the model has such files.
 
   Raises:
     ValueError: --prompt_name is not the name of a prompt of the model.
@@ -45,6 +46,12 @@ def read(settings: Any, more: Sequence[str] = ()) -> dict[str, Any]:
       progress.note(
         f"{listing}, as sentence-transformers' files in {folder} say"
       )
+
+    # The layer that the pooled vector goes through, if there is one.
+    if stated.get("dense"):
+      flags["dense"] = dense = model_folder.read_dense(stated["dense"])
+      layer = f"the dense layer {dense.source}, {dense.describe()}"
+      progress.note(f"after the pooling comes {layer}")
 
     # The text before it becomes tokens: the user's prompt, or the default one.
     texts = {name: stated[name] for name in text_prompts.PREPARATION}
@@ -79,6 +86,14 @@ def follow_start(settings: _Settings) -> _Settings:
   begins = settings.do_train and settings.init_checkpoint
   if begins or output_folder.starts_elsewhere(settings):
     flags = read(settings)
+
+    # The layer is no part of the model that is trained, nor of its checkpoints.
+    if "dense" in flags:
+      raise ValueError(
+        f"--model={settings.model}: a Dense module follows its pooling, which "
+        "this program does not train: to train the model without it, pass "
+        f"--pooling={flags['pooling']}"
+      )
 
     # Training takes texts as they are: the vectors would not be the model's.
     texts = {name: flags.pop(name, None) for name in text_prompts.PREPARATION}

@@ -14,6 +14,7 @@ from bert.convert import (
   huggingface,
   models,
   onnx_files,
+  sentence_dense,
   tokenizer_files,
   weight_files,
 )
@@ -46,6 +47,8 @@ _ELECTRA_NAMES = (
   ("^electra/", "bert/"),
   ("/embeddings_project/", "/embeddings/project/"),
 )
+# What stands beside an encoder of vectors has a format of its own.
+read_dense = sentence_dense.read
 # Fields of a config that shapes do not show.
 _UNSEEN_FIELDS = (
   "encoder_type",

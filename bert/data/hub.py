@@ -37,6 +37,9 @@ _SMALL_FILES = [
   "sentence_*_config.json",
   "*_Pooling/config.json",
   "*_Normalize/config.json",
+  "*_Dense/config.json",
+  "*_Dense/model.safetensors",  # A matrix and a bias, some megabytes.
+  "*_Dense/pytorch_model.bin",
   "prediction.json",
   label_files.LABEL_THRESHOLDS,
   label_files.ANSWER_THRESHOLD,

@@ -5,6 +5,7 @@ change the vectors, and is refused by its name.
 """
 
 import os
+import re
 from typing import Any
 
 from bert.data import files, text_prompts
@@ -20,7 +21,7 @@ _TRANSFORMERS = (
   _TRANSFORMER,
   *(f"sentence_{name}_config.json" for name in _ENCODERS.split()),
 )
-_KNOWN_MODULES = "Transformer, Pooling", "Transformer, Pooling, Normalize"
+_KNOWN_MODULES = re.compile("Transformer, Pooling(, Dense)?(, Normalize)?")
 _ANYTHING = (object,)  # For a key that changes no vector.
 # The poolings that we have.
 _POOLING_MODES = ("cls", "mean", "max")
@@ -54,6 +55,27 @@ _NORMALIZE_KEYS = {
   "module_input_name": ("sentence_embedding",),
   "module_output_name": ("sentence_embedding",),
 }
+# The activations of a Dense, and our names of them. The library makes each of
+# its class alone, so that a GELU is always the exact one.
+_TANH = "torch.nn.modules.activation.Tanh"
+_ACTIVATIONS = {
+  _TANH: "tanh",
+  "torch.nn.modules.linear.Identity": "linear",
+  "torch.nn.modules.activation.ReLU": "relu",
+  "torch.nn.modules.activation.GELU": "gelu_erf",
+  "torch.nn.modules.activation.Sigmoid": "sigmoid",
+}
+_DENSE_KEYS = {
+  "in_features": (range(1, 10**6),),
+  "out_features": (range(1, 10**6),),
+  "bias": (bool,),
+  "activation_function": tuple(_ACTIVATIONS),
+  "module_input_name": ("sentence_embedding",),
+  "module_output_name": ("sentence_embedding", None),
+  "use_residual": (False,),
+}
+# What the files of a Dense's weights may be called. The first one counts.
+_DENSE_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _MODEL_KEYS = {
   "__version__": _ANYTHING,
   "requirements": _ANYTHING,
@@ -93,7 +115,8 @@ def read(folder: str, reads_modules: bool = True) -> dict[str, Any]:
       says of it need not be known then.
 
   Returns:
-    Flags of extract_features.py and the settings `text_prompts.PREPARATION`.
+    Flags of extract_features.py, the settings `text_prompts.PREPARATION`, and
+    under "dense" what `_read_dense` returns; None without such a module.
   """
   path = os.path.join(folder, MODULES)
   if not files.exists(path):
@@ -122,12 +145,12 @@ def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
     names.append(name if is_theirs else module["type"])
     paths.append(_check_path(place, module["path"]))
 
-  # Other modules, such as Dense, would have weights of their own.
+  # Other modules would have weights of their own.
   modules = ", ".join(names)
-  if modules not in _KNOWN_MODULES:
+  if not _KNOWN_MODULES.fullmatch(modules):
     raise ValueError(
-      f"{path}: makes vectors with {modules}; expected "
-      f"{' or '.join(_KNOWN_MODULES)}: pass --pooling instead"
+      f"{path}: makes vectors with {modules}; expected Transformer, Pooling, "
+      "perhaps Dense, perhaps Normalize: pass --pooling instead"
     )
   if paths[0]:
     raise ValueError(
@@ -135,20 +158,45 @@ def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
       f"{MODULES}: pass that folder as --model, with --pooling"
     )
 
-  # The modules in their order: Transformer, Pooling, perhaps Normalize.
-  configs = [os.path.join(folder, name, "config.json") for name in paths]
-  normalizes = len(configs) > 2
-  if normalizes:
-    settings = files.read_json_if_any(configs[2])
-    _check(configs[2], settings, _NORMALIZE_KEYS)
-  settings = files.read_json(configs[1])
-  _check(configs[1], settings, _POOLING_KEYS)
+  # The folders of the modules by their names.
+  folders = {
+    name: os.path.join(folder, path)
+    for name, path in zip(names, paths, strict=True)
+  }
+  if "Normalize" in folders:
+    config = os.path.join(folders["Normalize"], "config.json")
+    _check(config, files.read_json_if_any(config), _NORMALIZE_KEYS)
+  config = os.path.join(folders["Pooling"], "config.json")
+  settings = files.read_json(config)
+  _check(config, settings, _POOLING_KEYS)
   flags = {
     "layers": ("-1",),
-    "pooling": _find_pooling(configs[1], settings),
-    "normalize": normalizes,
+    "pooling": _find_pooling(config, settings),
+    "dense": _read_dense(folders["Dense"]) if "Dense" in folders else None,
+    "normalize": "Normalize" in folders,
   }
   return flags, settings.get("include_prompt", True)
+
+
+def _read_dense(folder: str) -> dict[str, Any]:
+  """Returns what a Dense states of its layer: file, shape, bias, activation."""
+  # The library's defaults of its constructor.
+  config = os.path.join(folder, "config.json")
+  settings = dict.fromkeys(("in_features", "out_features"))
+  settings |= {"bias": True, "activation_function": _TANH}
+  settings |= files.read_json(config)
+  _check(config, settings, _DENSE_KEYS)
+
+  paths = [os.path.join(folder, name) for name in _DENSE_WEIGHTS]
+  weights = next(filter(files.exists, paths), None)
+  if not weights:
+    raise ValueError(f"{folder}: holds no {' nor '.join(_DENSE_WEIGHTS)}")
+  return {
+    "weights": weights,
+    "shape": (settings["out_features"], settings["in_features"]),
+    "has_bias": settings["bias"],
+    "activation": _ACTIVATIONS[str(settings["activation_function"])],
+  }
 
 
 def _check_path(place: str, path: str) -> str:
@@ -272,6 +320,9 @@ def copy(source: str, folder: str) -> list[str]:
   modules = files.read_json(os.path.join(source, MODULES), list)
   names = [os.path.join(m["path"], "config.json") for m in modules[1:]]
   names = [MODULES, _MODEL, *names]
+  if flags["dense"]:
+    weights = flags["dense"]["weights"]
+    names.append(weights.removeprefix(os.path.join(source, "")))
   names = [n for n in names if files.exists(os.path.join(source, n))]
   for name in names:
     with files.open_bytes(os.path.join(source, name)) as file:

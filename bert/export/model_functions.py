@@ -78,6 +78,7 @@ class ModelFunctions:
     settings = self.trained.answer_settings
     state = states[1:][settings["layer"]]  # The first is the embedding.
     vectors = heads.pool(state, ids[1], settings["pooling"])
+    vectors = getattr(self.trained.model, "project", tf.identity)(vectors)
     if settings.get("normalize"):
       vectors = heads.normalize(vectors)
     return {"vectors": vectors}

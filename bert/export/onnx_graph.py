@@ -23,7 +23,7 @@ from bert.export import model_functions
 from bert.serving import export_card, exported_model
 from bert.weights import checkpoints
 
-# From `modeling.ACTIVATIONS` to ONNX's operations and their attributes.
+# From `heads.VECTOR_ACTIVATIONS` to ONNX's operations and their attributes.
 _ACTIVATIONS = {
   "linear": ("Identity", {}),
   "relu": ("Relu", {}),
@@ -31,6 +31,7 @@ _ACTIVATIONS = {
   "gelu": ("Gelu", {"approximate": "tanh"}),
   "gelu_erf": ("Gelu", {"approximate": "none"}),
   "gelu_exact": ("Gelu", {"approximate": "none"}),
+  "sigmoid": ("Sigmoid", {}),
 }
 LARGEST_INT8 = 127
 _INLINE_BYTES = 1024  # Smaller constants are part of the graph.
@@ -292,7 +293,7 @@ def _add_layer(graph, config, layer, hidden, mask_scores):
 
   # The two dense layers, wide and back.
   wide = _dense(graph, attended, f"{path}/intermediate/dense")
-  wide = _activate(graph, wide, config)
+  wide = _activate(graph, wide, config.hidden_act)
   rows = _dense(graph, wide, f"{path}/output/dense")
   rows = graph.add("Add", rows, attended)
   return _normalize(graph, config, rows, f"{path}/output")
@@ -337,8 +338,8 @@ def _normalize(graph, config, x, path):
   return graph.add("LayerNormalization", x, *parts, epsilon=epsilon)
 
 
-def _activate(graph, x, config):
-  operation, attributes = _ACTIVATIONS[config.hidden_act]
+def _activate(graph, x, name):
+  operation, attributes = _ACTIVATIONS[name]
   return graph.add(operation, x, **attributes)
 
 
@@ -351,11 +352,17 @@ def _add_vectors(graph, source, states):
   config = source.trained.config
   state = states[1:][settings["layer"]]
   vectors = _pool(graph, state, settings["pooling"])
+  size = config.hidden_size
+  if isinstance(source.trained.model, heads.VectorModel):
+    kernel, bias = graph.dense("dense")
+    vectors = graph.add("Gemm", vectors, kernel, bias)
+    vectors = _activate(graph, vectors, source.trained.model.activation)
+    [size] = graph.weights[bias].shape
   if settings.get("normalize"):
     # A vector of zeros stays one, and is not divided by 0.
-    size = graph.add("Max", graph.add("ReduceL2", vectors, [1]), 1e-12)
-    vectors = graph.add("Div", vectors, size)
-  graph.output("vectors", vectors, ["batch", config.hidden_size])
+    length = graph.add("Max", graph.add("ReduceL2", vectors, [1]), 1e-12)
+    vectors = graph.add("Div", vectors, length)
+  graph.output("vectors", vectors, ["batch", size])
 
 
 def _add_spans(graph, source, states):
@@ -446,7 +453,8 @@ def _add_guesses(graph, source, states):
   # `heads.MaskedLmHead`.
   path = "cls/predictions/transform"
   rows = graph.add("Gemm", rows, *graph.dense(f"{path}/dense"))
-  rows = _normalize(graph, config, _activate(graph, rows, config), path)
+  rows = _activate(graph, rows, config.hidden_act)
+  rows = _normalize(graph, config, rows, path)
   table = graph.weight("bert/embeddings/word_embeddings")
   bias = graph.weight("cls/predictions/output_bias")
   logits = graph.add("Gemm", rows, table, bias, transB=1)  # [B*M, V]
@@ -483,6 +491,7 @@ def _find_masks(graph, mask_id):
 # compute what `named_outputs` of the heads and `ModelFunctions` do.
 _HEADS = {
   None: _add_vectors,
+  heads.VectorModel: _add_vectors,
   heads.ClassifierModel: _add_classifier,
   heads.TaggerModel: _add_tags,
   heads.SpanModel: _add_spans,

@@ -271,7 +271,7 @@ def load_pretrained(
     has_text_pair=config.type_vocab_size > 1,
     answer_settings={
       **_DEFAULTS,
-      **dict.fromkeys(text_prompts.PREPARATION),
+      **dict.fromkeys(("dense", *text_prompts.PREPARATION)),
       "max_seq_length": min(128, config.max_position_embeddings),
     },
     weights=weights.source,
@@ -289,6 +289,13 @@ def _note_heads(weights: checkpoints.Weights) -> None:
         "convert_checkpoint.py makes of a Hugging Face classifier",
         file=sys.stderr,
       )
+
+
+def add_dense(trained: TrainedModel, dense: heads.VectorDense) -> TrainedModel:
+  """Adds the layer that the vectors of a model of features go through."""
+  settings = {**trained.answer_settings, "dense": dense.describe()}
+  model = heads.VectorModel(trained.model, dense)
+  return dataclasses.replace(trained, model=model, answer_settings=settings)
 
 
 def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:

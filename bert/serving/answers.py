@@ -119,6 +119,7 @@ class Features(answer_maker.AnswerMaker):
   settings = {
     "layer": (int,),
     "pooling": ("cls", "mean", "max"),
+    "dense": (str, None),  # Describes the layer after the pooling, if any.
     "normalize": (bool, None),  # Earlier exports do not say it, nor do it.
     "prompts": (dict, None),
     "default_prompt_name": (str, None),

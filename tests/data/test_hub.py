@@ -24,13 +24,16 @@ MODEL = {
   "config.json": b'{"model_type": "bert"}',
   "vocab.txt": b"[UNK]\nthe\n",
   "model.safetensors": WEIGHTS,
+  "2_Dense/config.json": b"{}",
+  "2_Dense/model.safetensors": b"a matrix",
   # Not to be fetched.
   "pytorch_model.bin": b"pickle",
   "modeling_bert.py": b"code",
   "onnx/config.json": b"{}",
   "README.md": b"# BERT",
 }
-FETCHED = ["config.json", "model.safetensors", "vocab.txt"]
+FETCHED = ["2_Dense/config.json", "2_Dense/model.safetensors"]
+FETCHED += ["config.json", "model.safetensors", "vocab.txt"]
 
 
 @pytest.fixture(name="hub")

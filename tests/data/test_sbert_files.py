@@ -69,6 +69,7 @@ def test_what_version_6_writes(tmp_path):
   assert sbert_files.read(str(tmp_path)) == {
     "layers": ("-1",),
     "pooling": "mean",
+    "dense": None,
     "normalize": True,
     "max_seq_length": 256,
     "lower_case": False,
@@ -224,8 +225,16 @@ def test_the_folder_of_pooling(tmp_path, place, message):
 @pytest.mark.parametrize(
   ("names", "message"),
   [
-    ((*TYPES[:2], "Dense"), "makes vectors with Transformer, Pooling, Dense;"),
-    (("BoW",), "makes vectors with BoW; expected Transformer, Pooling or Tr"),
+    ((*TYPES, "Dense"), "with Transformer, Pooling, Normalize, Dense;"),
+    (
+      (*TYPES[:2], "Dense", "Dense"),
+      "with Transformer, Pooling, Dense, Dense; expected Transformer, Pooling, "
+      "perhaps Dense, perhaps Normalize:",
+    ),
+    (
+      ("BoW",),
+      "makes vectors with BoW; expected Transformer, Pooling, perhaps",
+    ),
     ((), "makes vectors with ; expected"),
   ],
 )
@@ -236,6 +245,85 @@ def test_other_modules(tmp_path, names, message):
   assert message in str(e.value)
   assert str(e.value).endswith("pass --pooling instead")
   assert "pooling" not in sbert_files.read(str(tmp_path), reads_modules=False)
+
+
+DENSE = {"in_features": 16, "out_features": 4}
+TANH, GELU = (f"torch.nn.modules.activation.{x}" for x in ("Tanh", "GELU"))
+
+
+def write_dense(folder, names=("model.safetensors",), **settings):
+  write_modules(folder, (*TYPES[:2], "Dense", "Normalize"), **MEAN)
+  place = folder / "2_Dense"
+  place.mkdir()
+  (place / "config.json").write_text(json.dumps({**DENSE, **settings}))
+  for name in names:
+    (place / name).touch()
+  return place
+
+
+@pytest.mark.parametrize(
+  ("settings", "names", "expected"),
+  [
+    # The library's defaults.
+    ({}, ["pytorch_model.bin"], (True, "tanh", "pytorch_model.bin")),
+    # What version 6 writes, in a folder with both files.
+    (
+      {
+        "bias": False,
+        "activation_function": GELU,
+        "module_input_name": "sentence_embedding",
+        "module_output_name": "sentence_embedding",
+      },
+      ["pytorch_model.bin", "model.safetensors"],
+      (False, "gelu_erf", "model.safetensors"),
+    ),
+  ],
+)
+def test_a_dense_layer(tmp_path, settings, names, expected):
+  place = write_dense(tmp_path, names, **settings)
+  flags = sbert_files.read(str(tmp_path))
+  has_bias, activation, name = expected
+  assert flags["pooling"] == "mean" and flags["normalize"]
+  assert flags["dense"] == {
+    "weights": str(place / name),
+    "shape": (4, 16),
+    "has_bias": has_bias,
+    "activation": activation,
+  }
+
+
+@pytest.mark.parametrize(
+  ("key", "value"),
+  [
+    ("in_features", None),
+    ("out_features", 0),
+    ("out_features", "4"),
+    ("bias", 1),
+    ("activation_function", "torch.nn.modules.activation.PReLU"),
+    ("activation_function", "own_code.Tanh"),
+    ("activation_function", ["x"]),
+    ("module_input_name", "token_embeddings"),
+    ("module_output_name", "token_embeddings"),
+    ("use_residual", True),
+    ("dropout", 0.1),
+  ],
+)
+def test_other_dense_layers_are_refused_by_name(tmp_path, key, value):
+  place = write_dense(tmp_path, **{key: value})
+  with pytest.raises(ValueError) as caught:
+    sbert_files.read(str(tmp_path))
+  message = str(caught.value)
+  assert message.startswith(f"{place / 'config.json'}: {key} is {value!r}")
+  assert "\n" not in message
+
+
+def test_a_dense_layer_without_weights(tmp_path):
+  place = write_dense(tmp_path, names=())
+  message = f"{place}: holds no model.safetensors nor pytorch_model.bin"
+  with pytest.raises(ValueError, match=message):
+    sbert_files.read(str(tmp_path))
+  # Whoever names a pooling needs none.
+  assert "dense" not in sbert_files.read(str(tmp_path), reads_modules=False)
 
 
 @pytest.mark.parametrize(
