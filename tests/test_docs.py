@@ -147,6 +147,20 @@ def test_files_of_ours_exist(page):
       assert list(paths.ROOT.glob(path)), path
 
 
+def test_every_format_of_weights_names_its_test():
+  """The table of docs/checkpoints.md: a file, or that of the row above."""
+  page = read(paths.ROOT / "docs" / "checkpoints.md")
+  table = page.partition("| writer | years |")[2].partition("\n\n")[0]
+  rows = table.splitlines()[2:]
+  assert len(rows) > 15
+  for row in rows:
+    cell = row.rsplit(" | ", 1)[1]
+    named = re.findall(r"`(tests/[\w/]+\.py)`", cell)
+    assert named or cell.startswith(("the same file", "likewise")), row
+    for path in named:
+      assert re.search("^def test_", read(paths.ROOT / path), re.M), path
+
+
 def test_drawings_are_those_of_the_script():
   script = runpy.run_path(str(paths.ROOT / "examples" / "make_drawings.py"))
   for name, draw in script["DRAWINGS"].items():

@@ -43,6 +43,7 @@ LENGTH = 12
 STEPS, ROWS = 12, 12
 
 CLASSIFIER = functools.partial(heads.ClassifierModel, num_labels=LABELS)
+CHOOSER = functools.partial(heads.ClassifierModel, num_labels=1)
 TAGGER = functools.partial(heads.TaggerModel, num_labels=LABELS)
 # For each head: the end of the class's name, our model, the class's outputs.
 CASES = {
@@ -59,6 +60,13 @@ CASES = {
     ("start_logits", "end_logits"),
   ),
   "tagging": ("TokenClassification", TAGGER, ["logits"]),
+  "next_sentence": (
+    "NextSentencePrediction",
+    heads.PretrainingModel,
+    ["logits"],
+  ),
+  # The three inputs are the choices of one question.
+  "multiple_choice": ("MultipleChoice", CHOOSER, ["logits"]),
 }
 
 
@@ -68,18 +76,24 @@ def class_of(name):
 
 def our_outputs(model, head):
   inputs = any_model.make_inputs()
-  if head in ("pretraining", "masked_lm"):
+  if head in ("pretraining", "masked_lm", "next_sentence"):
     positions = np.tile(np.arange(LENGTH, dtype=np.int32), [len(inputs[0]), 1])
-    outputs = model(*inputs, positions)
-    return outputs if head == "pretraining" else outputs[:1]
+    words, next_sentence = model(*inputs, positions)
+    outputs = {"masked_lm": [words], "next_sentence": [next_sentence]}
+    return outputs.get(head, [words, next_sentence])
   outputs = model(*inputs)
+  if head == "multiple_choice":
+    return [np.transpose(outputs)]
   return outputs if isinstance(outputs, tuple) else [outputs]
 
 
 def assert_same(ours, model, names):
   inputs = any_model.make_inputs()
+  tensors = [torch.tensor(np.int64(x)) for x in inputs]
+  if isinstance(model, transformers.BertForMultipleChoice):
+    tensors = [x[None] for x in tensors]
   with torch.no_grad():
-    theirs = model.eval()(*(torch.tensor(np.int64(x)) for x in inputs))
+    theirs = model.eval()(*tensors)
   for name, our in zip(names, ours, strict=True):
     # The numbers of padding differ.
     by_token = theirs[name].ndim > 2 or name in ("start_logits", "end_logits")
@@ -127,7 +141,7 @@ def test_we_compute_what_transformers_does(head, activation, tmp_path):
   loaded = any_model.load(
     tmp_path,
     ours,
-    lambda name: "/pooler/" in name or "seq_relationship" in name,
+    lambda name: "/pooler/" in name or name.startswith("cls/"),
   )
   assert not loaded.unused
   assert_same(our_outputs(ours, head), theirs, names)
