@@ -8,6 +8,8 @@ of PyTorch, tf_model.h5 and ONNX likewise, beside their readers.
 from collections.abc import Callable
 import functools
 import gzip
+import json
+import math
 import pathlib
 import random
 import shutil
@@ -90,6 +92,19 @@ def copy_fixture(name, folder):
     (folder / "saved_model.pb").touch()
 
 
+def write_gpt(folder):
+  """GPT-1's numbers, in two files, as OpenAI published them."""
+  folder.mkdir()
+  # The positions, the tokens, and a layer.
+  shapes = [[8, 64], [5, 64], [1, 64, 192], [192], [1, 64, 64], [64], [64]]
+  shapes += [[64], [1, 64, 4], [4], [1, 4, 64], [64], [64], [64]]
+  (folder / "params_shapes.json").write_text(json.dumps(shapes))
+  count = sum(map(math.prod, shapes))
+  numbers = np.random.default_rng(1).normal(size=count).astype(np.float32)
+  for number, part in enumerate(np.array_split(numbers, 2)):
+    np.save(folder / f"params_{number}.npy", part)
+
+
 def unpack_keras_2(name, folder):
   """A file of keras-bert or bert-for-tf2."""
   folder.mkdir()
@@ -103,6 +118,7 @@ class Format(NamedTuple):
   write: Callable[[pathlib.Path], object]
   pattern: str
   has_checksums: bool
+  structure: int = 6000  # Bytes; what follows is mostly numbers.
 
 
 FORMATS = {
@@ -127,6 +143,7 @@ FORMATS = {
     )
     for name in ("hub", "fine_tuned")
   },
+  "GPT-1": Format(write_gpt, "params_*.npy", False, 128),
   **{
     name: Format(functools.partial(unpack_keras_2, name), "*.h5", False)
     for name in ("keras_bert", "bert_for_tf2")
@@ -134,19 +151,18 @@ FORMATS = {
 }
 
 
-def damage(content, number, source):
+def damage(content, number, structure, source):
   """Returns a file with faults anywhere, near its start, or behind its end."""
   if number % 10 == 9:
     return content + source.randbytes(source.randint(1, 100))
-  # Where a file begins, or a small one is as a whole, is most of its structure.
-  end = len(content) if number % 4 < 2 else min(len(content), 6000)
+  end = len(content) if number % 4 < 2 else min(len(content), structure)
   return fuzzing.damaged(content[:end], source) + content[end:]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_files_end_in_a_line(name, tmp_path):
   """200 files: arrays or one line, no hang, bounded memory."""
-  write, pattern, has_checksums = FORMATS[name]
+  write, pattern, has_checksums, structure = FORMATS[name]
   folder = tmp_path / "model"
   write(folder)
   paths = sorted(folder.glob(pattern))
@@ -157,7 +173,8 @@ def test_damaged_files_end_in_a_line(name, tmp_path):
   for number in range(200):
     path = paths[number % len(paths)]
     content = path.read_bytes()
-    path.write_bytes(damage(content, number // len(paths), source))
+    damaged = damage(content, number // len(paths), structure, source)
+    path.write_bytes(damaged)
     found = fuzzing.value_or_error_in_memory(any_model.values, opened)
     path.write_bytes(content)
     refused += found is None

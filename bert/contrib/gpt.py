@@ -131,7 +131,7 @@ def _read_values(folder, shapes) -> list[np.ndarray]:
     try:
       with files.open_bytes(path) as file:
         part = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except files.DAMAGED_ARRAY as error:
       raise ValueError(f"{path}: not an array of numbers: {error}") from None
     if part.dtype != np.float32 or not part.size:
       raise ValueError(f"{path}: {part.dtype}, expected float32 numbers")

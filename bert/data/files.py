@@ -15,12 +15,21 @@ import json
 import lzma
 import os
 import sys
+import tokenize
 from typing import Any, BinaryIO
+import zipfile
 import zlib
 
 from bert.data import atomic, messages, progress, remote
 
 STANDARD_INPUT = "-"  # Its path, for `read_lines`.
+# What numpy raises, besides an OSError, at a .npy or .npz that is damaged or
+# something else. It reads the head of an array with Python's tokenizer, makes
+# room for the shape that stands there, and takes an .npz for a zip file.
+DAMAGED_ARRAY = (
+  *(ValueError, LookupError, AttributeError, EOFError, MemoryError),
+  *(RuntimeError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 
 
 @contextlib.contextmanager

@@ -12,16 +12,12 @@ import os
 import tempfile
 import types
 from typing import Any, BinaryIO, NamedTuple
-import zipfile
-import zlib
 
 import numpy as np
 
 from bert.data import atomic, files, remote
 
 FORMATS = ("jsonl", "npz")
-# What numpy raises at a file that is damaged, or something else.
-_DAMAGE = (ValueError, LookupError, EOFError, RuntimeError, zlib.error)
 
 
 class VectorRow(NamedTuple):
@@ -146,7 +142,7 @@ def read(path: str, lines: int, width: int) -> np.ndarray:
     if isinstance(arrays, np.ndarray):
       raise ValueError("one array, as in a .npy")
     vectors = arrays["vectors"]
-  except (*_DAMAGE, zipfile.BadZipFile) as error:
+  except (*files.DAMAGED_ARRAY, OSError) as error:
     reason = " ".join(str(error).split())
     raise ValueError(
       f"--vectors_file={path}: not a .npz of extract_features.py: {reason}"

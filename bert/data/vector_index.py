@@ -9,7 +9,6 @@ import io
 import math
 import os
 from typing import Any
-import zipfile
 
 import numpy as np
 
@@ -214,8 +213,9 @@ def read(path: str, record: Mapping[str, Any]) -> np.ndarray:
   try:
     vectors = np.load(path, mmap_mode="r")
     kind = f"{vectors.dtype.str} {vectors.shape}"
-  except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-    raise ValueError(f"{path}: not a .npy ({error}): {_cure(path)}") from None
+  except files.DAMAGED_ARRAY as error:
+    reason = " ".join(str(error).split())
+    raise ValueError(f"{path}: not a .npy ({reason}): {_cure(path)}") from None
   shape = record["lines"], len(record["probe"])
   if kind != f"<f2 {shape}":
     raise ValueError(f"{path}: {kind}, expected <f2 {shape}: {_cure(path)}")

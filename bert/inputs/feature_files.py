@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 from typing import Any, NamedTuple
-import zipfile
 
 import numpy as np
 import tensorflow as tf
@@ -277,9 +276,7 @@ def _read_index(path: str) -> dict[str, Any] | None:
       is_whole = os.path.getsize(path) == index["offsets"][-1]
       has_all = {"key", "lengths", "examples", "facts"} <= set(index)
       return dict(index) if is_whole and has_all else None
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-    return None
-  except RuntimeError:  # The head of the zip file asks for another reader.
+  except (*files.DAMAGED_ARRAY, OSError):
     return None
 
 

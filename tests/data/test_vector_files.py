@@ -1,11 +1,13 @@
 """Numbers as Python prints them; both formats hold the same vectors."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 
 from bert.data import vector_files
+import fuzzing
 
 LAYERS = [-1, -2]
 TOKENS = ["[CLS]", "caf\u00e9", "[SEP]"]
@@ -102,3 +104,28 @@ def test_remote_files_are_written(tmp_path, output_format):
     assert local.read_bytes() == remote.read_bytes()
   else:  # Its members carry the time.
     np.testing.assert_equal(dict(np.load(local)), dict(np.load(remote)))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damaged_files_end_in_a_line(save, tmp_path):
+  """200 files: vectors or one line."""
+  path = tmp_path / "v.npz"
+  save(path, vectors=np.ones([5, 1, 6], np.float32), ids=np.arange(5))
+  valid, source, refused = path.read_bytes(), random.Random(4), 0
+
+  def read(path):
+    return vector_files.read(path, 5, 6)
+
+  assert read(str(path)).shape == (5, 6)
+  for _ in range(200):
+    path.write_bytes(fuzzing.damaged(valid, source))
+    refused += fuzzing.value_or_error(read, path) is None
+  assert refused > 50
+
+
+def test_a_head_that_python_s_tokenizer_cannot_read(tmp_path):
+  path = tmp_path / "v.npz"
+  path.write_bytes(b"\x93NUMPY\1\0\x11\0{'descr': ('<f4'\n")
+  with pytest.raises(ValueError, match="v.npz: not a .npz .*: .'EOF in multi"):
+    vector_files.read(str(path), 5, 6)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from bert.data import record_writer
 from bert.inputs import feature_files
+import fuzzing
 import tiny
 
 LENGTHS = [5, 3, 9, 4, 7]
@@ -71,6 +73,18 @@ def test_a_damaged_index_is_made_again(tmp_path):
       path.write_bytes(damaged)
       index = feature_files._read_index(features.path)
       assert index is None or json.loads(str(index["facts"])) == features.facts
+
+
+@pytest.mark.fuzz
+def test_a_damaged_index_is_no_traceback(tmp_path):
+  """200 files, damaged anywhere."""
+  features = open_file(tmp_path)
+  path = pathlib.Path(f"{features.path}.index.npz")
+  whole, source = path.read_bytes(), random.Random(5)
+  for _ in range(200):
+    path.write_bytes(fuzzing.damaged(whole, source))
+    index = feature_files._read_index(features.path)
+    assert index is None or json.loads(str(index["facts"])) == features.facts
 
 
 def test_an_interrupted_making_leaves_the_old_file(tmp_path):
