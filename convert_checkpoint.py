@@ -70,6 +70,10 @@ class ConversionSettings(typed_flags.Settings):
     "Whether the model lower-cases text. Default: as the files beside --input "
     "say.",
   )
+  strip_accents: bool | None = _flags(
+    None,
+    flag_texts.STRIP_ACCENTS + " Default: as the files beside --input say.",
+  )
   layers: tuple[str, ...] = _changes(
     (),
     "Keeps only these layers and renumbers them, for example 0,2,4: the start "
@@ -156,6 +160,7 @@ def make_model(
     settings.do_lower_case,
     head,
     settings.labels_file,
+    settings.strip_accents,
   )
 
   # A model of fewer layers begins a training of its own, without the state of

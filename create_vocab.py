@@ -19,6 +19,7 @@ from bert import tokenization
 from bert.cli import program, vocab_settings
 from bert.data import file_search, files, progress, text_files
 from bert.vocabularies import (
+  accented_pieces,
   extension,
   lost_letters,
   sentence_pieces,
@@ -52,6 +53,7 @@ def main() -> None:
       "convert_checkpoint.py",
       input=os.path.dirname(settings.extend) or ".",
       add_tokens=settings.output_file,
+      strip_accents=settings.strip_accents,
       output="extended",
     )
   else:
@@ -66,6 +68,7 @@ def main() -> None:
       input_file=settings.input_file,
       vocab_file=settings.output_file,
       do_lower_case=None if settings.do_lower_case else "false",
+      strip_accents=settings.strip_accents,
       output_file="examples.tfrecord",
     )
   program.print_end(
@@ -89,7 +92,7 @@ def extend(paths: list[str], settings: vocab_settings.VocabSettings) -> int:
 def learn(
   paths: list[str],
   settings: vocab_settings.VocabSettings,
-  splitter: type[tokenization.BasicTokenizer] = tokenization.BasicTokenizer,
+  splitter: type[tokenization.BasicTokenizer] | None = None,
   choose: Callable[..., Mapping[str, None]] | None = None,
 ) -> int:
   """Chooses and writes the tokens of a vocabulary, a token a line.
@@ -97,13 +100,19 @@ def learn(
   Args:
     paths: the files of text.
     settings: the flags.
-    splitter: makes words of lines. Vocabularies of words have one of their own.
+    splitter: makes words of lines. Vocabularies of words have one of their own;
+      None: as the flags say.
     choose: returns the tokens, in the order of their ids; takes words with
       their counts, the reserved tokens and the size. None: `learn_vocab`.
 
   Returns:
     The number of tokens.
   """
+  keeps_accents = settings.strip_accents is False
+  if not splitter:
+    splitter = tokenization.BasicTokenizer
+    if keeps_accents:
+      splitter = accented_pieces.Splitter
   split = splitter(settings.do_lower_case).tokenize
   lines, total, characters, words = count_words(paths, settings, split)
   if not words:
@@ -122,7 +131,7 @@ def learn(
   lost_letters.report_file(
     paths[0],
     settings.output_file,
-    settings.do_lower_case,
+    settings.do_lower_case and not keeps_accents,
     settings.text_column,
   )
   return len(vocab)

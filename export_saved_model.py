@@ -230,7 +230,8 @@ def read_settings() -> ExportSettings:
   path = vocabulary_table.find([folder])
   if not path:
     raise ValueError(f"{folder}: holds no vocabulary; pass --vocab_file")
-  return dataclasses.replace(settings, vocab_file=path)
+  settings = dataclasses.replace(settings, vocab_file=path)
+  return model_folder.with_kind(settings)
 
 
 def load_model(settings: ExportSettings) -> trained_models.TrainedModel:

@@ -341,7 +341,11 @@ class BasicTokenizer:
     # The original lower-cases and decomposes word by word. The result is the
     # same: neither final sigma nor the order of marks depends on text across
     # whitespace.
-    return _strip_accents(text.lower()).split()
+    return self._lower(text).split()
+
+  def _lower(self, text: str) -> str:
+    """Lower-cases clean text, with spaces around punctuation."""
+    return _strip_accents(text.lower())
 
 
 class WordpieceTokenizer:
@@ -427,6 +431,8 @@ class FullTokenizer:
     never_split: tokens that stay whole wherever the text holds them.
   """
 
+  # What splits text into words; subclasses may have another one.
+  splitter = BasicTokenizer
   # Whether `continues_word` can answer: some tokens show where a word ends,
   # not where it begins. Whole-word masks need the answer.
   shows_continuations = True
@@ -458,7 +464,7 @@ class FullTokenizer:
         )
 
     self.inv_vocab = {index: token for token, index in self.vocab.items()}
-    self.basic_tokenizer = BasicTokenizer(do_lower_case, never_split)
+    self.basic_tokenizer = self.splitter(do_lower_case, never_split)
     self.never_split = never_split
     self._encoder = _Encoder(self)
 

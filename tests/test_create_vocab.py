@@ -1,6 +1,7 @@
 """Tests of create_vocab.py."""
 
 import collections
+import functools
 import gzip
 import json
 import pathlib
@@ -55,6 +56,27 @@ def test_the_program_writes_what_the_tokenizer_reads(
   # Unknown words are made of known letters.
   assert "[UNK]" not in tokenizer.tokenize("lend a wand")
   assert not {"##\u4e2d", "##,"} & set(tokenizer.vocab)
+
+
+def test_accents_are_learned(tmp_path, corpus, capsys):
+  flags = {"input_file": corpus, "output_file": tmp_path / "vocab.txt"}
+  learn = functools.partial(
+    program_flags.run_main, create_vocab, vocab_settings.VocabSettings, **flags
+  )
+  learn(strip_accents=False)
+  tokens = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
+  assert "w\xe9" in tokens and "W" not in tokens
+  assert "--strip_accents=false" in capsys.readouterr().out
+  with pytest.raises(ValueError, match="--strip_accents=true needs --do_lower"):
+    learn(strip_accents=True, do_lower_case=False)
+
+  # Words with accents are added to such a vocabulary.
+  (tmp_path / "old.txt").write_text(
+    "\n".join([*SPECIAL, "w", "##\xe9", "w\xe0"])
+  )
+  learn(strip_accents=False, extend=tmp_path / "old.txt")
+  tokens = (tmp_path / "vocab.txt").read_text(encoding="utf-8").split("\n")
+  assert "w\xe9" in tokens and "we" not in tokens
 
 
 def test_no_more_pieces_than_asked_for_and_the_same_each_time():

@@ -18,6 +18,7 @@ WORDS = (
   r"init_layers",
   r"jieba",
   r"\b(bi)?_?lstm",
+  r"mecab",
   r"\brelations?\b",
   r"relation_",
   r"teacher_(only|vectors)",

@@ -176,7 +176,7 @@ def describe_run(
   model = {
     **settings.deciding("model"),
     **data.model_settings,
-    same_run.VOCABULARY: files.hash_file(settings.vocab_file),
+    same_run.VOCABULARY: settings.vocabulary_digest,
   }
   if share := getattr(settings, "eval_share", 0):
     # Another seed would evaluate on what was trained on.

@@ -69,3 +69,7 @@ TEXT_COLUMN = (
   "from 0. Default: the input is plain text."
 )
 CONFIG = "The bert_config.json of the model: its architecture."
+STRIP_ACCENTS = (
+  "Whether lower-casing strips accents, as it does by default. Pass false for "
+  "a model that was trained on lower-cased text with accents."
+)

@@ -83,7 +83,8 @@ def find_files(settings: _Settings) -> _Settings:
   """Returns settings with the files and the casing of --model.
 
   Their `open_model` opens the model, at its first call. A ValueError says that
-  a file is missing, or that --do_lower_case contradicts the model or its name.
+  a file is missing, or that --do_lower_case or --strip_accents contradicts the
+  model or its name.
   """
   if settings.model:
     settings = _with_files(settings, settings.model)
@@ -95,7 +96,7 @@ def find_files(settings: _Settings) -> _Settings:
 
   if "do_lower_case" in settings.flags_by_name():
     settings = _with_casing(settings)
-  return settings
+  return with_kind(settings)
 
 
 def _with_files(settings: _Settings, model: str) -> _Settings:
@@ -134,6 +135,42 @@ def _with_casing(settings: _Settings) -> _Settings:
   tokenization.validate_case_matches_checkpoint(
     do_lower_case, settings.init_checkpoint
   )
+  return settings
+
+
+def with_kind(settings: _Settings) -> _Settings:
+  """Returns settings with a vocabulary of the kind that the model asks for.
+
+  Its file's name says how texts become words. A vocab.txt may be of several
+  kinds: files of the model's tokenizer say which, or --strip_accents.
+  """
+  values = settings.flag_values()
+  if not (vocab_file := values["vocab_file"]):
+    return settings
+  kind, source = vocabulary_table.kind_of(vocab_file), vocab_file
+  is_plain = kind is vocabulary_table.WORD_PIECES
+  if is_plain:
+    found = map(tokenizer_files.read_kind, _folders(settings))
+    kind, source = next(filter(None, found), (kind, source))
+
+  # The flag: as all that a user states, it must not contradict the model.
+  lower = values.get("do_lower_case", True)
+  strips = lower and not kind.keeps_accents
+  if settings.strip_accents and not strips:
+    reason = f"{source} keeps accents" if lower else "text is not lower-cased"
+    raise ValueError(f"--strip_accents=true: {reason}: leave out the flag")
+  if settings.strip_accents is False and strips:
+    if not is_plain:
+      raise ValueError(
+        f"--strip_accents=false: {vocab_file} is not a vocab.txt, whose "
+        "tokenizer alone can keep accents"
+      )
+    kind = vocabulary_table.ACCENTS
+  elif is_plain and kind.asks:
+    progress.note(f"words are split as {source} says, not as by the original")
+  if is_plain and kind.asks:
+    changed = {"vocab_file": vocabulary_table.copy_as(vocab_file, kind)}
+    settings = dataclasses.replace(settings, **changed)
   return settings
 
 
@@ -244,6 +281,17 @@ _FINDERS = {
 
 def _find_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   """Returns the casing of a model, and the file next to it that says it."""
+  for folder in _folders(settings):
+    casing = tokenizer_files.read_casing(folder)
+    if not casing and folder == settings.folder:
+      casing = _guess_casing(settings)
+    if casing:
+      return casing
+  return None
+
+
+def _folders(settings: shared_flags.StartSettings) -> list[str]:
+  """Returns where files beside a model may be: the first to say it counts."""
   # --model_dir is a flag of export_saved_model.py.
   values = settings.flag_values()
   paths = [settings.folder, *map(values.get, ("model_dir", *_FINDERS))]
@@ -252,14 +300,7 @@ def _find_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   folders = {}
   for path in filter(None, paths):
     folders |= {path: None, os.path.dirname(path) or ".": None}
-
-  for folder in folders:
-    casing = tokenizer_files.read_casing(folder)
-    if not casing and folder == settings.folder:
-      casing = _guess_casing(settings)
-    if casing:
-      return casing
-  return None
+  return list(folders)
 
 
 def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
@@ -277,7 +318,9 @@ def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
     if model.do_lower_case is not None:
       return model.do_lower_case, folder
 
-  if "do_lower_case" in settings.given:
+  # Who says what happens to accents says that text is lower-cased. Tokens with
+  # accents would look cased.
+  if settings.given & {"do_lower_case", "strip_accents"}:
     return None
   is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
   if is_cased is None:

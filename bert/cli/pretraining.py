@@ -203,7 +203,8 @@ class DryRunSettings(PretrainingSettings):
 class RecordFlags(shared_flags.StartSettings):
   """The settings of both programs that make records.
 
-  The flags are those of the original, besides --model and the last five.
+  The flags are those of the original, besides --model, --strip_accents and the
+  last five.
   """
 
   # Files.
@@ -442,6 +443,7 @@ def print_end(
   # config and vocabulary hold.
   size = "base" if steps == most else "mini"
   model = settings.model or None
+  vocab_file = vocabulary_table.source_of(settings.vocab_file)
 
   # Lengths, masks and pairs must be as in the records. A tenth of the steps is
   # warm-up, as in the defaults.
@@ -450,7 +452,8 @@ def print_end(
     input_file=written,
     model=model,
     bert_config_file=None if model else f"configs/bert_{size}.json",
-    vocab_file=None if model else settings.vocab_file,
+    vocab_file=None if model else vocab_file,
+    strip_accents=settings.strip_accents,
     max_seq_length=settings.max_seq_length,
     max_predictions_per_seq=settings.max_predictions_per_seq,
     num_train_steps=steps,

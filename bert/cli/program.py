@@ -186,7 +186,12 @@ def print_end(
 
 def command(name: str, **flags: Any) -> str:
   """Returns the command line of a program; flags of None are left out."""
-  given = [f"--{k}={v}" for k, v in flags.items() if v is not None]
+  spelled = {False: "false", True: "true"}
+  given = [
+    f"--{name}={spelled[value] if isinstance(value, bool) else value}"
+    for name, value in flags.items()
+    if value is not None
+  ]
   return shlex.join(["python", name, *given])
 
 

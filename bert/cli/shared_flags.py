@@ -34,6 +34,10 @@ class StartSettings(typed_flags.Settings):
   # Not every program has these flags.
   bert_config_file: str | None = None
   init_checkpoint: str | None = None
+  # It decides the kind of the vocabulary: `model_folder.with_kind`.
+  strip_accents: bool | None = _model(
+    None, flag_texts.STRIP_ACCENTS + " With --model the program finds it out."
+  )
 
   def initial_labels(self) -> tuple[str, ...]:
     """Returns the labels of the head in --init_checkpoint, () if not known."""
@@ -109,6 +113,11 @@ class TextSettings(typed_flags.Settings):
     "Whether to pad every batch to --max_seq_length. TPUs need it; elsewhere "
     "it is slower.",
   )
+
+  @property
+  def vocabulary_digest(self) -> str:
+    """A digest of what the vocabulary makes of texts."""
+    return vocabulary_table.digest(self.vocab_file)
 
   @property
   def pads_fully(self) -> bool:

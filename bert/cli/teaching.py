@@ -44,7 +44,7 @@ def identify_teacher(
     raise ValueError(f"--teacher={folder}: not the --output_dir of a training")
 
   ours = settings.flag_values() | data.model_settings | {"labels": data.labels}
-  ours[same_run.VOCABULARY] = files.hash_file(settings.vocab_file)
+  ours[same_run.VOCABULARY] = settings.vocabulary_digest
   theirs["labels"] = ()
   if data.labels:
     theirs["labels"] = label_files.read(os.path.join(folder, "labels.txt"))

@@ -98,6 +98,7 @@ def export_command(
 ) -> str:
   """Returns the command that exports the model; flags of None are left out."""
   names = ["bert_config_file", "init_checkpoint", "vocab_file", "do_lower_case"]
+  names.append("strip_accents")
 
   # --model is shorter. But a folder with settings.json was trained for a task,
   # and as --model it would be exported for that task.
@@ -106,6 +107,8 @@ def export_command(
     names = ["model", *(name for name in names if name in settings.given)]
 
   flags = {name: getattr(settings, name) for name in names} | flags
+  if "vocab_file" in flags:
+    flags["vocab_file"] = vocabulary_table.source_of(settings.vocab_file)
   flags |= {"max_seq_length": settings.max_seq_length, "task": task}
   flags["export_dir"] = f"{task}_export"
   if settings.do_lower_case:

@@ -32,6 +32,9 @@ class VocabSettings(typed_flags.Settings):
   do_lower_case: bool = _flags(
     True, "Whether to lower-case the text and strip accents."
   )
+  strip_accents: bool | None = _flags(
+    None, flag_texts.STRIP_ACCENTS, needs="model=wordpiece"
+  )
   model: str = _flags(
     "wordpiece",
     vocabulary_table.MODELS_HELP,
@@ -63,7 +66,10 @@ class VocabSettings(typed_flags.Settings):
         f"--{min(idle)} has no effect with --extend, which keeps all tokens "
         "and adds --added_tokens"
       )
-    if self.extend and not vocabulary_table.is_word_pieces(self.extend):
+    if self.strip_accents and not self.do_lower_case:
+      raise ValueError("--strip_accents=true needs --do_lower_case=true")
+    plain = vocabulary_table.WORD_PIECES
+    if self.extend and vocabulary_table.kind_of(self.extend) is not plain:
       raise ValueError(
         f"--extend={self.extend}: expected a vocabulary of WordPieces, "
         "vocab.txt"
@@ -72,6 +78,9 @@ class VocabSettings(typed_flags.Settings):
 
 def check_casing(settings: VocabSettings, tokens: Iterable[str]) -> None:
   """Refuses words of another casing than a vocabulary's; ValueError."""
+  # Tokens with accents look cased.
+  if settings.strip_accents is False:
+    return
   is_cased = vocabulary_table.is_cased(tokens)
   if is_cased is not None and is_cased == settings.do_lower_case:
     raise ValueError(

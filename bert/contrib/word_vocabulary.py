@@ -42,9 +42,7 @@ class WordSplitter(tokenization.BasicTokenizer):
 class Tokenizer(tokenization.FullTokenizer):
   """Turns text into words and their ids; see `FullTokenizer`."""
 
-  def __init__(self, vocab_file, do_lower_case=True, never_split=()):
-    super().__init__(vocab_file, do_lower_case, never_split)
-    self.basic_tokenizer = WordSplitter(do_lower_case, never_split)
+  splitter = WordSplitter
 
   def encode(self, text):
     """Returns convert_tokens_to_ids(tokenize(text)), faster."""

@@ -14,7 +14,7 @@ import numpy as np
 from bert import tokenization
 from bert.convert import conversion, models, tokenizer_files
 from bert.data import progress
-from bert.vocabularies import extension
+from bert.vocabularies import accented_pieces, extension, vocabulary_table
 
 
 def add(
@@ -34,10 +34,10 @@ def add(
   Raises:
     ValueError: names the row of the vocabulary that is wrong.
   """
-  if model.vocab_file:
+  if model.kind not in (vocabulary_table.WORD_PIECES, vocabulary_table.ACCENTS):
     raise ValueError(
-      f"--add_tokens={path}: {model.source} has {model.vocab_file}, which is "
-      "no vocabulary of WordPieces"
+      f"--add_tokens={path}: {model.source} has a {model.vocabulary_name}; "
+      "expected WordPieces of words as BERT splits them"
     )
   tokens = tokenizer_files.read_tokens(path)
   ids = _find_new(model, tokens, path)
@@ -104,7 +104,10 @@ def _spell(model: models.Model, added: list[str]) -> list[list[int]]:
   """
   ids = {token.strip(): id_ for id_, token in enumerate(model.vocabulary)}
   speller = extension.Speller(ids)
-  split = tokenization.BasicTokenizer(model.do_lower_case).tokenize
+  splitter = tokenization.BasicTokenizer
+  if model.kind is vocabulary_table.ACCENTS:
+    splitter = accented_pieces.Splitter
+  split = splitter(model.do_lower_case).tokenize
   spelled = []
   never = []
   for token in added:

@@ -29,6 +29,7 @@ def read(
   do_lower_case: bool | None = None,
   head: str = "auto",
   labels_file: str | None = None,
+  strip_accents: bool | None = None,
 ) -> models.Model:
   """Reads all weights of an opened model, and the files beside them.
 
@@ -39,6 +40,7 @@ def read(
     head: a key of `models.HEADS`, to leave out the others; "auto" leaves out
       nothing.
     labels_file: counts instead of its own labels.
+    strip_accents: False if lower-casing keeps accents; else as its files say.
 
   Returns:
     The model. A ValueError says that a file is missing, or that one does not
@@ -69,6 +71,7 @@ def read(
     head=head,
     vocabulary=vocabulary,
     vocab_file=other_vocab,
+    kind=_find_kind(folder, vocab_file, do_lower_case, strip_accents),
     do_lower_case=do_lower_case,
     problem=folder.problem if "output_weights" in values else None,
     labels=_choose_labels(folder, values, labels_file),
@@ -162,6 +165,22 @@ def _read_vocabulary(
         f"the vocabulary in {folder.folders[0]}; add tokens at the end"
       )
   return None, given
+
+
+def _find_kind(
+  folder: models.ModelFolder,
+  vocab_file: str | None,
+  do_lower_case: bool,
+  strip_accents: bool | None,
+) -> vocabulary_table.VocabularyKind:
+  """Returns the kind of the vocabulary, which a tokenizer's files may say."""
+  kind = vocabulary_table.kind_of(vocab_file or folder.vocab_file or "")
+  if kind is not vocabulary_table.WORD_PIECES:
+    return kind
+  if do_lower_case and strip_accents is False:
+    return vocabulary_table.ACCENTS
+  found = map(tokenizer_files.read_kind, folder.folders)
+  return next((asked for asked, _ in filter(None, found)), kind)
 
 
 def _find_head(values, problem: str | None) -> str:

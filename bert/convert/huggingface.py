@@ -441,15 +441,16 @@ def write(folder: str, model: models.Model) -> list[str]:
   files.write_json(os.path.join(folder, CONFIG), _make_config(model))
 
   # strip_accents None: accents are stripped if text is lower-cased, as in the
-  # original.
+  # original, unless the vocabulary asks for something else.
   special = ("unk", "sep", "pad", "cls", "mask")
   tokenizer = {
-    "tokenizer_class": "BertTokenizer",
-    "do_lower_case": model.do_lower_case,
+    "tokenizer_class": model.kind.tokenizer_class,
     "model_max_length": model.config.max_position_embeddings,
     "strip_accents": None,
     "tokenize_chinese_chars": True,
     **{f"{name}_token": f"[{name.upper()}]" for name in special},
+    **model.kind.asks,
+    "do_lower_case": model.do_lower_case,
   }
   files.write_json(os.path.join(folder, "tokenizer_config.json"), tokenizer)
   return list(rest)

@@ -111,6 +111,7 @@ class Model:
   head: str  # A key of HEADS.
   vocabulary: list[str]
   vocab_file: str | None  # None for WordPieces.
+  kind: vocabulary_table.VocabularyKind
   do_lower_case: bool
   problem: str | None
   labels: tuple[str, ...]
@@ -123,7 +124,7 @@ class Model:
   @property
   def vocabulary_name(self) -> str:
     """The name of its vocabulary's file in a folder."""
-    return vocabulary_table.kind_of(self.vocab_file or "").name
+    return self.kind.name
 
 
 def variables(

@@ -83,13 +83,15 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   if is_keras_hub and accents and accents.value not in (None, lower):
     progress.note(
       f"note: {accents.path}: strip_accents is {accents.value}; here accents "
-      "are stripped if and only if text is lower-cased, as by the original"
+      "are stripped if and only if text is lower-cased, as by the original; "
+      "pass --strip_accents=false to keep them"
     )
     del stated["strip_accents"]
 
   # The original strips accents if and only if it lower-cases, and has one value
-  # of each other setting.
+  # of each other setting. Another kind of vocabulary may ask for another one.
   usual = {"strip_accents": True if lower is None else lower, **_USUAL}
+  usual |= _kind_for(stated).asks
   for name, expected in usual.items():
     setting = stated.get(name)
     if setting and setting.value not in (None, expected):
@@ -98,6 +100,27 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
         "original's tokenizer; remove the setting to accept other tokens"
       )
   return (lower, casing.path) if casing and isinstance(lower, bool) else None
+
+
+def _kind_for(stated: dict[str, _Stated]) -> vocabulary_table.VocabularyKind:
+  values = {name: setting.value for name, setting in stated.items()}
+  return vocabulary_table.kind_for(values)
+
+
+def read_kind(
+  folder: str,
+) -> tuple[vocabulary_table.VocabularyKind, str] | None:
+  """Returns the kind of vocabulary that a tokenizer needs, and who says so.
+
+  It is None unless a file in the folder asks for another kind than the
+  original's.
+  """
+  # KerasHub's default is to leave accents, whatever the model was trained on.
+  stated, is_keras_hub = _read_stated(folder)
+  kind = _kind_for(stated)
+  if not kind.asks or is_keras_hub:
+    return None
+  return kind, stated[list(kind.asks)[-1]].path
 
 
 def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
@@ -112,7 +135,7 @@ def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
     path = os.path.join(folder, file)
     for name, value in files.read_json_if_any(path).items():
       if isinstance(value, dict):  # A token, and how spaces beside it are read.
-        value = value.get("content")
+        value = value.get("content", value)
       stated[name] = _Stated(value, path, name)
 
   # tokenizer.json is KerasHub's if it names a class. Its settings have names of
@@ -219,7 +242,8 @@ def read_vocabulary(folder: str) -> list[str]:
   file. A ValueError if they are not those of a WordPiece vocabulary.
   """
   # A list of tokens, a tokenizer.json, or both.
-  paths = (os.path.join(folder, name) for name in ("vocab.txt", _KERAS_HUB))
+  names = (*vocabulary_table.LISTS, _KERAS_HUB)
+  paths = (os.path.join(folder, name) for name in names)
   path = next(filter(files.exists, paths), None)
   whole_path = os.path.join(folder, "tokenizer.json")
   if not (path or files.exists(whole_path)):

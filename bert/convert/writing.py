@@ -28,15 +28,18 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
   with atomic.new_folder(folder) as temporary:
     lines = writers[output_format](temporary, model)
 
-    # WordPieces are written anew, with the tokens that were added to them.
+    # WordPieces are written anew, with the tokens that were added to them. For
+    # other libraries their file has one name.
+    is_google = output_format == "google"
+    name = model.vocabulary_name if is_google else "vocab.txt"
     lines.append(
-      f"{model.vocabulary_name}: {len(model.vocabulary)} tokens, "
+      f"{name}: {len(model.vocabulary)} tokens, "
       f"do_lower_case={str(model.do_lower_case).lower()}"
     )
     if model.vocab_file:
       vocabulary_table.copy(model.vocab_file, temporary)
     elif output_format != "keras_hub":  # It has written its own vocabulary.
-      files.write_lines(os.path.join(temporary, "vocab.txt"), model.vocabulary)
+      files.write_lines(os.path.join(temporary, name), model.vocabulary)
 
     # By these files sentence-transformers makes vectors.
     if output_format != "keras_hub":
@@ -125,7 +128,7 @@ def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
   settings: dict[str, Any] = {
     "problem": model.problem,
     "do_lower_case": model.do_lower_case,
-    "vocab_file_sha256": files.hash_file(vocabulary),
+    "vocab_file_sha256": vocabulary_table.digest(vocabulary),
   }
   if pooling := _find_pooling(model):
     settings["pooling"] = pooling
@@ -158,7 +161,7 @@ def _write_keras_hub(folder: str, model: models.Model) -> list[str]:
   if model.head == "classifier":
     class_name, head = "BertTextClassifier", "classifier"
   has_epsilon = model.config.layer_norm_epsilon == modeling.LAYER_NORM_EPSILON
-  _check_fits(model, head, class_name, has_epsilon)
+  _check_fits(model, head, class_name, has_epsilon and not model.kind.asks)
 
   names = models.variables(model.config, head)
   values = {name: model.values[name] for name in names}
@@ -190,7 +193,7 @@ def _describe(
 
 
 def _check_fits(
-  model: models.Model, head: str, class_name: str, has_epsilon: bool = True
+  model: models.Model, head: str, class_name: str, computes_same: bool = True
 ) -> None:
   """Raises a ValueError if a class of another library lacks parts, or more.
 
@@ -198,12 +201,13 @@ def _check_fits(
     model: to be written.
     head: that of the class, a key of `models.HEADS`.
     class_name: for messages.
-    has_epsilon: whether its layers normalise with the model's epsilon.
+    computes_same: whether its layers normalise with the model's epsilon, and
+      its tokenizer splits words as the model's.
   """
   # The encoder and its vocabulary.
   config = model.config
   is_bert = config.has_embedding_norm and config.is_bidirectional
-  if not (is_bert and has_epsilon) or model.vocab_file:
+  if not (is_bert and computes_same) or model.vocab_file:
     raise ValueError(
       f"{model.source}: its encoder or its vocabulary is not BERT's: pass "
       "--output_format=google"

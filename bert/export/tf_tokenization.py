@@ -15,7 +15,7 @@ import tensorflow_text
 
 from bert import tokenization
 from bert.data import files
-from bert.vocabularies import sentence_pieces, vocabulary_table
+from bert.vocabularies import accented_pieces, sentence_pieces, vocabulary_table
 
 _INT32: Any = tf.int32  # tensorflow-text states a type of its own for it.
 _LONGEST_WORD = 200  # Characters; a longer one is unknown, as in the original.
@@ -56,9 +56,15 @@ def _marks() -> tuple[str, str]:
 class WordPieces(tf.Module):
   """Turns texts into the ids that a tokenizer in Python gives."""
 
-  def __init__(self, python: tokenization.FullTokenizer, do_lower_case: bool):
+  def __init__(
+    self,
+    python: tokenization.FullTokenizer,
+    do_lower_case: bool,
+    strips_marks: bool,
+  ):
     super().__init__()
     self._do_lower_case = do_lower_case
+    self._strips_marks = strips_marks
     # Equal lines are one token, and the empty one is in no word.
     ids = {token: i for token, i in python.vocab.items() if token}
 
@@ -101,6 +107,7 @@ class WordPieces(tf.Module):
 
     if self._do_lower_case:
       x = tf.strings.lower(x, encoding="utf-8")
+    if self._strips_marks:
       # The operation sorts a run of marks by insertion, which takes minutes for
       # one of a million. So accents go first, and of others, which all stay in
       # one word, no more than make it too long.
@@ -148,12 +155,14 @@ def make_tokenizer(
     return SentencePieces(vocab_file, do_lower_case)
 
   # Other tokenizers, also subclasses, split in ways that no operation knows.
-  if type(python) is not tokenization.FullTokenizer:
+  known = (tokenization.FullTokenizer, accented_pieces.Tokenizer)
+  if type(python) not in known:
     raise ValueError(
       f"{vocab_file}: a graph splits by WordPieces or SentencePiece; this is "
       "another vocabulary (with --format=onnx, predict.py splits texts)"
     )
-  return WordPieces(python, do_lower_case)
+  strips_marks = vocabulary_table.strips_marks(vocab_file, do_lower_case)
+  return WordPieces(python, do_lower_case, strips_marks)
 
 
 def lower_characters(texts: tf.Tensor) -> tf.Tensor:

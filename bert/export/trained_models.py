@@ -16,6 +16,7 @@ from bert.encoders import encoder_table
 from bert.serving import answers
 from bert.tasks import classification_problems, classification_results
 from bert.training import model_selection, same_run
+from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 
 _THRESHOLD = "null_score_diff_threshold"
@@ -81,7 +82,7 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """
   # Small files are checked first: the weights take longer to read.
   settings, head = _read_training(folder)
-  if settings["vocab_file_sha256"] != files.hash_file(vocab_file):
+  if settings["vocab_file_sha256"] != vocabulary_table.digest(vocab_file):
     raise ValueError(f"{vocab_file}: {folder} was trained with another one")
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   answer_settings = _read_answer_settings(folder, settings, config)

@@ -79,8 +79,8 @@ class SpanSearch:
     self._to_tokens = maker.to_tokens
     self._join = maker.join
     self._has_version_2 = maker.settings.version_2_with_negative
-    basic = tokenization.BasicTokenizer(maker.settings.do_lower_case)
     # Where text has no spaces, all candidates may be of the same long words.
+    basic = maker.basic_tokenizer
     self._align = functools.lru_cache(8)(lambda words: align(words, basic))
 
   def __call__(

@@ -194,6 +194,7 @@ class FeatureMaker:
     self.encode = tokenizer.encode
     self.to_tokens = tokenizer.convert_ids_to_tokens
     self.join = tokenizer.join
+    self.basic_tokenizer = tokenizer.basic_tokenizer
     special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     self._cls_id, self._sep_id = special
 

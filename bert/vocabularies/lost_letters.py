@@ -49,8 +49,8 @@ def report(texts: Iterable[str], name: str) -> None:
     progress.note(
       f"note: {name}: lower-casing strips {lost / letters:.1%} of the letters "
       f"and signs, so that {example!r} becomes {made!r}; where they tell words "
-      "apart, as in Hindi or Japanese, use --do_lower_case=false, and a "
-      "vocabulary made so"
+      "apart, as in Hindi or Japanese, use --strip_accents=false or "
+      "--do_lower_case=false, and a vocabulary made so"
     )
 
 

@@ -1,8 +1,11 @@
 """The table of vocabularies: the ending of a file's name says its kind."""
 
 from collections.abc import Iterable, Mapping
+import functools
 import importlib
 import os
+import tempfile
+import types
 from typing import Any, NamedTuple
 
 from bert import tokenization
@@ -29,9 +32,36 @@ class VocabularyKind(NamedTuple):
   # Whether tokens show where words begin or end, not which ones continue one.
   marks_words: bool = False
   keeps_accents: bool = False  # Whether lower-casing does.
+  # Its file is a vocab.txt whose texts become words in another way, which these
+  # settings of transformers' tokenizer_config.json ask for.
+  asks: Mapping[str, Any] = types.MappingProxyType({})
+  tokenizer_class: str = "BertTokenizer"  # The name of transformers' class.
 
 
-_WORD_PIECES = VocabularyKind("vocab.txt", "", models=("wordpiece",))
+WORD_PIECES = VocabularyKind("vocab.txt", "", models=("wordpiece",))
+# WordPieces of lower-cased text with accents.
+ACCENTS = VocabularyKind(
+  "vocab.accents",
+  "bert.vocabularies.accented_pieces",
+  keeps_accents=True,
+  asks={"do_lower_case": True, "strip_accents": False},
+)
+
+
+def _make_mecab(dictionary: str) -> VocabularyKind:
+  """Returns the kind of words of a dictionary of MeCab."""
+  return VocabularyKind(
+    f"vocab.{dictionary}",
+    "bert.contrib.mecab_vocabulary",
+    keeps_accents=True,
+    asks={
+      "word_tokenizer_type": "mecab",
+      "mecab_kwargs": {"mecab_dic": dictionary},
+    },
+    tokenizer_class="BertJapaneseTokenizer",
+  )
+
+
 # By the endings of names; all others are of WordPieces.
 KINDS = {
   ".model": VocabularyKind(
@@ -50,16 +80,27 @@ KINDS = {
     beside=("vocab_40000.bpe",),
     marks_words=True,
   ),
+  ".accents": ACCENTS,
+  # By dictionaries of MeCab.
+  ".unidic_lite": _make_mecab("unidic_lite"),
+  ".ipadic": _make_mecab("ipadic"),
 }
-NAMES = tuple(kind.name for kind in (_WORD_PIECES, *KINDS.values()))
+NAMES = tuple(kind.name for kind in (WORD_PIECES, *KINDS.values()))
+# Names of files that list WordPieces.
+LISTS = tuple(
+  kind.name
+  for kind in (WORD_PIECES, *KINDS.values())
+  if kind is WORD_PIECES or kind.asks
+)
 # The ending of the file that create_vocab.py writes, by --model.
-ENDINGS = dict.fromkeys(_WORD_PIECES.models, "") | {
+ENDINGS = dict.fromkeys(WORD_PIECES.models, "") | {
   model: ending for ending, kind in KINDS.items() for model in kind.models
 }
 HELP = (
   "The vocabulary of the model. The file name says its kind: vocab.txt "
   "(WordPieces, one per line), *.model (SentencePiece), *.words (whole words), "
-  "or encoder_bpe_40000.json (GPT-1)."
+  "*.unidic_lite or *.ipadic (WordPieces of Japanese words), or "
+  "encoder_bpe_40000.json (GPT-1)."
 )
 MODELS_HELP = (
   "The kind of vocabulary, not the folder of a model as in other programs. "
@@ -73,12 +114,58 @@ SEGMENTERS = {"jieba": "bert.contrib.word_masks"}
 
 def kind_of(vocab_file: str) -> VocabularyKind:
   """Returns the kind of a vocabulary, by its name."""
-  return KINDS.get(os.path.splitext(vocab_file)[1], _WORD_PIECES)
+  return KINDS.get(os.path.splitext(vocab_file)[1], WORD_PIECES)
 
 
 def is_word_pieces(vocab_file: str) -> bool:
-  """Returns whether a vocabulary is of WordPieces, by its name."""
-  return kind_of(vocab_file) is _WORD_PIECES
+  """Returns whether a file lists WordPieces, by its name."""
+  return kind_of(vocab_file).name in LISTS
+
+
+def kind_for(settings: Mapping[str, Any]) -> VocabularyKind:
+  """Returns the kind that settings of transformers' tokenizers ask for.
+
+  >>> kind_for({"do_lower_case": True, "strip_accents": False}).name
+  'vocab.accents'
+  >>> kind_for({"do_lower_case": True}).name
+  'vocab.txt'
+  """
+  asked = (
+    kind
+    for kind in KINDS.values()
+    if kind.asks and kind.asks.items() <= settings.items()
+  )
+  return next(asked, WORD_PIECES)
+
+
+# A folder that is deleted when the process ends, and by the paths of the copies
+# in it, the files that they were made of.
+_copies = functools.cache(tempfile.TemporaryDirectory)
+_sources: dict[str, str] = {}
+
+
+def copy_as(vocab_file: str, kind: VocabularyKind) -> str:
+  """Copies a list of WordPieces as another kind, for the life of this process.
+
+  The programs know a kind by the name of its file.
+  """
+  path = os.path.join(tempfile.mkdtemp(dir=_copies().name), kind.name)
+  with files.open_bytes(vocab_file) as file:
+    files.write_bytes(path, file.read())
+  _sources[path] = vocab_file
+  return path
+
+
+def source_of(vocab_file: str) -> str:
+  """Returns the file that `copy_as` has copied, for commands to print."""
+  return _sources.get(vocab_file, vocab_file)
+
+
+def digest(vocab_file: str) -> str:
+  """Returns a digest of what a vocabulary makes of texts."""
+  # The same list of tokens may be of another kind.
+  kind = kind_of(vocab_file)
+  return files.hash_file(vocab_file) + (f" {kind.name}" if kind.asks else "")
 
 
 def strips_marks(vocab_file: str, do_lower_case: bool) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from bert import modeling
 from bert.cli import inference_settings, model_folder
 from bert.convert import tokenizer_files
+from bert.vocabularies import vocabulary_table
 import program_flags
 import tiny
 
@@ -229,11 +230,11 @@ def test_settings_of_an_editor_are_not_read(folder):
 @pytest.mark.parametrize(
   ("settings", "named"),
   [
-    ({"do_lower_case": True, "strip_accents": False}, "strip_accents is False"),
     ({"do_lower_case": False, "strip_accents": True}, "strip_accents is True"),
     ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False"),
     ({"do_basic_tokenize": False}, "do_basic_tokenize is False"),
     ({"word_tokenizer_type": "mecab"}, "word_tokenizer_type is mecab"),
+    ({"word_tokenizer_type": "sudachi"}, "word_tokenizer_type is sudachi"),
   ],
 )
 def test_tokens_that_our_tokenizer_cannot_make_are_refused(
@@ -271,7 +272,6 @@ def template(*names):
       {"normalizer": lower(BERT)},
       "tokenizer.json: lowercase is True, but do_lower_case is False in ",
     ),
-    ({}, {"normalizer": lower(BERT)}, "strip_accents is False: unlike the"),
     (
       {"strip_accents": False},
       {"normalizer": {**BERT, "strip_accents": True}},
@@ -307,6 +307,83 @@ def test_tokenizers_that_differ_are_refused(folder, config, whole, message):
   (folder / "tokenizer.json").write_text(json.dumps(whole))
   with pytest.raises(ValueError, match=message):
     read(init_checkpoint=folder)
+
+
+ACCENTS = {"do_lower_case": True, "strip_accents": False}
+JAPANESE = {
+  "word_tokenizer_type": "mecab",
+  "mecab_kwargs": {"mecab_dic": "ipadic"},
+  "do_lower_case": False,
+}
+
+
+@pytest.mark.parametrize(
+  ("file", "contents", "name"),
+  [
+    ("tokenizer_config.json", ACCENTS, "vocab.accents"),
+    ("tokenizer_config.json", JAPANESE, "vocab.ipadic"),
+    ("tokenizer.json", {"normalizer": lower(BERT)}, "vocab.accents"),
+    (
+      "tokenizer.json",
+      {"normalizer": BERT | {"lowercase": True, "strip_accents": False}},
+      "vocab.accents",
+    ),
+  ],
+)
+def test_files_of_a_tokenizer_say_the_kind(
+  folder, file, contents, name, capsys
+):
+  (folder / file).write_text(json.dumps(contents))
+  own = folder / "vocab.txt"
+  for flags in (
+    {"model": folder},
+    {"vocab_file": own, "init_checkpoint": folder},
+  ):
+    found = read(**flags)
+    assert os.path.basename(found.vocab_file) == name
+    assert vocabulary_table.source_of(found.vocab_file) == str(own)
+    with open(found.vocab_file) as copy:
+      assert copy.read() == own.read_text()
+    assert found.do_lower_case is (name == "vocab.accents")
+    said = f"words are split as {folder}/{file} says, not as by the original"
+    assert said in capsys.readouterr().err
+  with pytest.raises(ValueError, match="--strip_accents=true: "):
+    read(model=folder, strip_accents=True)
+
+
+def test_a_flag_says_that_accents_stay(folder):
+  (folder / "vocab.txt").write_text("[UNK]\n\xe9t\xe9\n", encoding="utf-8")
+  found = read(model=folder, strip_accents=False)  # Accents look cased.
+  assert os.path.basename(found.vocab_file) == "vocab.accents"
+  assert found.do_lower_case is True
+  own = str(folder / "vocab.txt")
+  cased = {"do_lower_case": False}
+  assert read(model=folder, strip_accents=False, **cased).vocab_file == own
+  assert read(model=folder, strip_accents=True).vocab_file == own
+
+
+@pytest.mark.parametrize(
+  ("name", "flags", "message"),
+  [
+    ("vocab.accents", {"strip_accents": True}, "true: .*vocab.accents keeps"),
+    ("vocab.words", {"strip_accents": False}, "false: .* is not a vocab.txt"),
+    (
+      "vocab.txt",
+      {"strip_accents": True, "do_lower_case": False},
+      "true: text is not lower-cased: leave out the flag",
+    ),
+  ],
+)
+def test_a_flag_that_contradicts_the_kind_is_refused(
+  folder, name, flags, message
+):
+  (folder / name).write_text("[UNK]\nthe\n")
+  with pytest.raises(ValueError, match=f"--strip_accents={message}"):
+    read(init_checkpoint=folder, vocab_file=folder / name, **flags)
+  if name == "vocab.accents":  # The flag says what is so.
+    flags = {"strip_accents": False, "vocab_file": folder / name}
+    found = read(init_checkpoint=folder, **flags)
+    assert found.vocab_file == str(folder / name)
 
 
 def test_other_special_tokens_are_refused(folder):

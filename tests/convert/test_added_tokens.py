@@ -60,6 +60,17 @@ def test_new_rows_are_the_means_of_their_pieces(before, capsys):
   assert "note: no text has the token '[drug]' (1 in all), because" in said.err
 
 
+def test_a_new_token_keeps_its_accents(before, capsys):
+  new = [*OLD[:5], "g\xe9n", *OLD[6:]]
+  pathlib.Path("new.txt").write_text("\n".join(new) + "\n", "utf-8")
+  convert(do_lower_case=True, strip_accents=False)
+  assert "no text has the token" not in capsys.readouterr().err
+  tokens = pathlib.Path("new/vocab.accents").read_text("utf-8").split()
+  assert tokens == new
+  convert(do_lower_case=True, output="stripped")
+  assert "no text has the token 'g\xe9n'" in capsys.readouterr().err
+
+
 def test_texts_of_old_tokens_have_the_same_outputs(before):
   ids, mask, segments = any_model.make_inputs()
   ids = np.take(KEPT, ids % len(KEPT)).astype(np.int32)
@@ -139,5 +150,5 @@ def test_a_wrong_vocabulary_is_refused(before, tokens, message):
 
 def test_a_model_of_other_pieces_is_refused(before):
   pathlib.Path("here/vocab.txt").rename("here/vocab.words")
-  with pytest.raises(ValueError, match="which is no vocabulary of WordPieces"):
+  with pytest.raises(ValueError, match="has a vocab.words; expected WordPi"):
     convert()

@@ -21,7 +21,7 @@ import bert
 from bert import heads, run_classifier
 from bert.cli import model_folder, output_folder, shared_flags
 from bert.contrib import feature_tagger
-from bert.convert import conversion, writing
+from bert.convert import conversion, tokenizer_files, writing
 from bert.data import sbert_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
@@ -122,6 +122,43 @@ def test_the_files_of_sentence_transformers_are_kept():
   assert sbert_files.read(str(back)) == before
   (here / "modules.json").write_text("[]")
   refuses("makes vectors with ; expected", input=here, output="other")
+
+
+@pytest.mark.parametrize(
+  ("name", "package"),
+  [("vocab.accents", "tokenizers"), ("vocab.unidic_lite", "fugashi")],
+)
+def test_the_kind_of_a_vocabulary_travels(name, package):
+  transformers = pytest.importorskip("transformers")
+  pytest.importorskip(package)
+  letters = [*"aà猫b", "##à", "##は"]
+  write_google("here", tokens=[*VOCABULARY[:5], *letters])
+  os.rename("here/vocab.txt", f"here/{name}")
+  convert(input="here", output="there", do_lower_case=True)
+  convert(input="there", output="back")
+  assert (name in names("back"), "vocab.txt" in names("there")) == (True, True)
+  text = "AÀ 猫は B"
+  ours = vocabulary_table.make_tokenizer(f"back/{name}")
+  theirs = transformers.AutoTokenizer.from_pretrained("there")
+  assert theirs.tokenize(text) == ours.tokenize(text)
+  assert "à" in "".join(ours.tokenize(text))
+
+  # As that library writes it: a tokenizer.json, if it has one.
+  theirs.save_pretrained("again")
+  kind, _ = tokenizer_files.read_kind("again")
+  assert kind.name == name
+  # KerasHub's files do not say it.
+  refuses_keras = pytest.raises(ValueError, match="pass --output_format=google")
+  with refuses_keras:
+    writing.write("keras_hub", "keras", any_model.read("back"))
+
+
+def test_a_flag_says_the_kind_of_a_vocabulary(theirs):
+  convert(input=theirs, output="here", strip_accents=False, do_lower_case=True)
+  assert "vocab.accents" in names("here")
+  # Cased text keeps its accents anyway.
+  convert(input=theirs, output="x", strip_accents=False, do_lower_case=False)
+  assert "vocab.txt" in names("x")
 
 
 @needs_data

@@ -53,6 +53,7 @@ def search(
   tokenizer = object.__new__(kind)
   tokenizer.basic_tokenizer = tokenization.BasicTokenizer()
   maker.join = tokenizer.join
+  maker.basic_tokenizer = tokenizer.basic_tokenizer
   settings = squad_answers.AnswerSettings(
     n_best_size, max_answer_length, **others
   )
