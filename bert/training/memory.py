@@ -48,6 +48,8 @@ _SMALL_VALUES = 230
 _SMALL_VALUES_OF_LAYER = 465
 # The last two axes of an array are padded to a multiple of these.
 _TILE = (8, 128)
+# How much of its fast memory a v5e or v6e gives to values.
+_VMEM = 112 * 2**20
 
 # The variables of the head that guesses words.
 _WORD_HEAD = "cls/predictions/"
@@ -181,31 +183,54 @@ def estimate_on_tpu(config: modeling.BertConfig, size: UpdateSize) -> float:
   layer = hidden * (6 * item + 10) + wide * item + pairs * 5
   kept = 8 * hidden + size.trained_layers * layer
 
-  # Scores of words are kept in the compute dtype. The loss copies them from one
-  # layout in float32 into a second, and into a third by sequence, where their
-  # number is padded. None finds room in the place of another.
-  rows, columns = _TILE
-  padded = math.ceil(size.predictions / rows) * rows
-  head = (item + 8) * size.predictions + 4 * padded
-  head *= size.sequences * config.vocab_size
-
-  # Before all this, masks are drawn, one after the other. Each draw makes four
-  # numbers, padded to a tile's row, that decide eight elements. A mask has
-  # 4 bytes until it is used.
-  masks = 4 * pairs * (layers - 1)
-  drawn = masks + max(hidden, pairs) // 8 * 4 * columns
-
-  # After it, nothing is kept but gradients: of the word table in float32.
+  # Weights are cast where they are multiplied, but for micro-batches only once.
+  # Their gradients are then added up.
+  is_cast_once = size.accumulates and item == 2
+  accumulation = size.trained * 4 * size.accumulates
+  accumulation += size.parameters * 2 * is_cast_once
   table = config.vocab_size * config.embedding_width
+  table_bytes = table * (2 if is_cast_once else 4)
+
+  # Before the layers, masks are drawn, one after the other. A draw makes four
+  # numbers, padded to a row of a tile, that decide eight elements. The masks of
+  # pairs have 4 bytes until they are used. The first layer has begun.
+  _, columns = _TILE
+  drawn = max(hidden, pairs) // 8 * 4 * columns
+  drawn += 4 * pairs * (layers - 1) + hidden * (2 * layers + 8 + 3 * item)
+
+  # After them, nothing is kept but gradients: of the word table in float32.
   gradients = size.trained * item + table * (4 - item)
 
+  scores = _count_scores(config, size, table_bytes)
+  temporary = max(kept + scores, drawn, gradients)
   small = _SMALL_VALUES + layers * _SMALL_VALUES_OF_LAYER
-  weights = size.parameters * 4
-  moments = size.trained * 8
-  # The gradients' sums over micro-batches.
-  sums = size.trained * 4 * size.accumulates
-  temporary = max(kept + head, drawn, gradients)
-  return weights + moments + sums + temporary + small * _BYTES_OF_SMALL_VALUE
+  return (
+    size.parameters * 4  # Weights.
+    + size.trained * 8  # Moments.
+    + accumulation
+    + temporary
+    + small * _BYTES_OF_SMALL_VALUE
+  )
+
+
+def _count_scores(config, size, table_bytes):
+  """Returns the bytes of a TPU's core that scores of words take.
+
+  They are kept in the compute dtype. The loss copies them in float32 from one
+  layout into a second, and into a third by sequence, where their number is
+  padded. If the last two fit into the fast memory, beside the table of words
+  that is multiplied next, it holds all three.
+  """
+  item = 4 if size.dtype == "float32" else 2
+  rows, _ = _TILE
+  padded = math.ceil(size.predictions / rows) * rows
+  words = size.sequences * config.vocab_size
+  kept = item * size.predictions * words
+  copy = 4 * size.predictions * words
+  copy_by_sequence = 4 * padded * words
+  if copy + copy_by_sequence + table_bytes <= _VMEM:
+    return kept
+  return kept + 2 * copy + copy_by_sequence
 
 
 def _count_numbers(config, size):

@@ -76,42 +76,46 @@ def test_the_estimate_is_the_sum_that_is_documented(
     assert two == RUNTIME + 2 * expected  # Replicas share one process.
 
 
+# A draw of dropout, the mask of the other layer, and what else there is then.
+DRAWN = 64 * 1024 + 4 * 1024 + 256 * (4 + 8)
+# The values that two layers keep, and the embeddings.
+KEPT = 256 * 8 + 2 * (256 * 34 + 1024 * 9)
+KEPT_IN_BFLOAT16 = 256 * 8 + 2 * (256 * 22 + 1024 * 7)
+
+
 @pytest.mark.parametrize(
   ("changes", "expected"),
   [
-    # The draws of dropout, and the mask of one layer, are the largest.
-    ({}, 4000 + 7200 + 64 * 1024 + 4 * 1024),
-    # The scores of all words are, for which 40 is a multiple of eight.
+    ({}, 7200 + DRAWN + 256 * 12),
+    ({"recompute": True}, 7200 + DRAWN + 256 * 12),
+    # The scores of all words are the largest, with and without their copies,
+    # of which one has a multiple of eight.
+    ({"predictions": 100}, 7200 + KEPT + 4 * 2 * 100 * 100),
     (
-      {"predictions": 40},
-      4000 + 7200 + 256 * 8 + 2 * (256 * 34 + 1024 * 9) + 16 * 2 * 40 * 100,
-    ),
-    # Four are padded to as many.
-    (
-      {"predictions": 4, "sequences": 2, "length": 1},
-      4000
-      + 7200
-      + 16 * 8
-      + 2 * (16 * 34 + 64 * 4 + 4 * 5)
-      + (12 * 4 + 4 * 8) * 2 * 100,
+      {"predictions": 10**6 - 1},
+      7200 + KEPT + 12 * 2 * (10**6 - 1) * 100 + 4 * 2 * 10**6 * 100,
     ),
     (
-      {"dtype": "mixed_bfloat16", "predictions": 40},
-      4000 + 7200 + 256 * 8 + 2 * (256 * 22 + 1024 * 7) + 14 * 2 * 40 * 100,
+      {"dtype": "mixed_bfloat16", "predictions": 200},
+      7200 + KEPT_IN_BFLOAT16 + 2 * 2 * 200 * 100,
     ),
-    # The gradients, of which the word table's is in float32.
+    # The gradients are, of which the word table's is in float32.
     (
       {"dtype": "mixed_bfloat16", "trained": 10**6},
-      4000 + 8 * 10**6 + 2 * 10**6 + 2 * 100 * 8,
+      8 * 10**6 + 2 * 10**6 + 2 * 100 * 8,
     ),
-    ({"accumulates": True}, 4000 + 7200 + 3600 + 64 * 1024 + 4 * 1024),
-    ({"recompute": True}, 4000 + 7200 + 64 * 1024 + 4 * 1024),
+    # Their sums, and in bfloat16 the cast weights.
+    ({"accumulates": True}, 7200 + 3600 + DRAWN + 256 * 12),
+    (
+      {"accumulates": True, "dtype": "mixed_bfloat16"},
+      7200 + 3600 + 2000 + DRAWN + 256 * 6,
+    ),
   ],
 )
 def test_the_estimate_for_a_tpu_is_another_sum(changes, expected):
   small = 16 * 1024 * (230 + 2 * 465)
   size = SIZE._replace(**changes)
-  assert memory.estimate_on_tpu(CONFIG, size) == small + expected
+  assert memory.estimate_on_tpu(CONFIG, size) == small + 4000 + expected
 
 
 @pytest.mark.parametrize(

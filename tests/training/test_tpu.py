@@ -120,7 +120,9 @@ def test_a_program_compiles_for_tpus(calls, tpu_compile, request):
 
 # What libtpu 0.0.52 counts of a v5e, in megabytes; in docs/clusters.md, too.
 COUNTED = {
+  ("small", 8, 128, 20): 482.0,
   ("small", 32, 128, 20): 1017.7,
+  ("small", 8, 512, 76): 1658.3,
   ("base", 32, 128, 20): 3241.1,
 }
 
