@@ -172,20 +172,22 @@ def estimate_on_tpu(config: modeling.BertConfig, size: UpdateSize) -> float:
     size: the work that a replica does at once. XLA merges the two forward
       passes of `recompute`, which thus saves nothing.
   """
-  item = 4 if size.dtype == "float32" else 2
+  in_bfloat16 = size.dtype != "float32"
+  item = 2 if in_bfloat16 else 4
   hidden, wide, pairs = _count_numbers(config, size)
   layers = config.num_hidden_layers
 
-  # Query, key, value, context and two outputs; the inputs of two layer
-  # normalisations (8) and dropout masks (2); the activation's input, of which
-  # the output is computed again. Of pairs, the probability in float32 and its
+  # Query, key, value and context, which a TPU multiplies in bfloat16 in both
+  # dtypes (8); the inputs of two layer normalisations (8), and in bfloat16 two
+  # outputs besides (4); dropout masks (2); the activation's input, of which the
+  # output is computed again. Of pairs, the probability in float32 and its
   # dropout mask. The embeddings' normalisation and mask take 8.
-  layer = hidden * (6 * item + 10) + wide * item + pairs * 5
+  layer = hidden * (22 if in_bfloat16 else 18) + wide * item + pairs * 5
   kept = 8 * hidden + size.trained_layers * layer
 
   # Weights are cast where they are multiplied, but for micro-batches only once.
   # Their gradients are then added up.
-  is_cast_once = size.accumulates and item == 2
+  is_cast_once = size.accumulates and in_bfloat16
   accumulation = size.trained * 4 * size.accumulates
   accumulation += size.parameters * 2 * is_cast_once
   table = config.vocab_size * config.embedding_width
@@ -193,10 +195,11 @@ def estimate_on_tpu(config: modeling.BertConfig, size: UpdateSize) -> float:
 
   # Before the layers, masks are drawn, one after the other. A draw makes four
   # numbers, padded to a row of a tile, that decide eight elements. The masks of
-  # pairs have 4 bytes until they are used. The first layer has begun.
+  # pairs have 4 bytes until they are used. The first layer has its query, key
+  # and value.
   _, columns = _TILE
   drawn = max(hidden, pairs) // 8 * 4 * columns
-  drawn += 4 * pairs * (layers - 1) + hidden * (2 * layers + 8 + 3 * item)
+  drawn += 4 * pairs * (layers - 1) + hidden * (2 * layers + 14)
 
   # After them, nothing is kept but gradients: of the word table in float32.
   gradients = size.trained * item + table * (4 - item)
@@ -216,21 +219,22 @@ def estimate_on_tpu(config: modeling.BertConfig, size: UpdateSize) -> float:
 def _count_scores(config, size, table_bytes):
   """Returns the bytes of a TPU's core that scores of words take.
 
-  They are kept in the compute dtype. The loss copies them in float32 from one
-  layout into a second, and into a third by sequence, where their number is
-  padded. If the last two fit into the fast memory, beside the table of words
-  that is multiplied next, it holds all three.
+  In bfloat16 they are kept, and the loss makes float32 of them. It copies these
+  from one layout into another, and that by sequence, where their number is
+  padded. If the two copies fit into the fast memory, beside the table of words
+  that is multiplied next, it holds all that is in float32.
   """
-  item = 4 if size.dtype == "float32" else 2
   rows, _ = _TILE
   padded = math.ceil(size.predictions / rows) * rows
   words = size.sequences * config.vocab_size
-  kept = item * size.predictions * words
-  copy = 4 * size.predictions * words
-  copy_by_sequence = 4 * padded * words
-  if copy + copy_by_sequence + table_bytes <= _VMEM:
+  copies = 4 * (size.predictions + padded) * words
+  kept, converted = 0, 0
+  if size.dtype != "float32":
+    kept = 2 * size.predictions * words
+    converted = 4 * size.predictions * words
+  if copies + table_bytes <= _VMEM:
     return kept
-  return kept + 2 * copy + copy_by_sequence
+  return kept + converted + copies
 
 
 def _count_numbers(config, size):
