@@ -206,7 +206,9 @@ def write_evaluation(
     temperature = classification_results.read_temperature(
       run.threshold_folders, run.identify_weights
     )
-    scores = classification_results.calibrate(scores, temperature)
+    scores = classification_results.calibrate(
+      scores, temperature, task.metrics, dataset.groups()
+    )
 
     # As in the original: eval_loss is the mean over examples, loss that over
     # the means of batches.

@@ -255,11 +255,21 @@ def read_thresholds(
 
 
 def calibrate(
-  scores: ClassificationScores, temperature: float | None
+  scores: ClassificationScores,
+  temperature: float | None,
+  names: Iterable[str],
+  groups: Sequence[str] = (),
 ) -> ClassificationScores:
-  """Returns scores of the same logits with a temperature; None changes nothing.
+  """Scores the same logits with a temperature; None changes nothing.
 
-  No prediction changes, and so no score but `calibration.NAMES`.
+  No prediction changes. Besides `calibration.NAMES` only a ranking by one of
+  three or more labels may have other scores.
+
+  Args:
+    scores: of answers without a temperature.
+    temperature: divides the logits.
+    names: as `score` takes them.
+    groups: as `score` takes them.
   """
   if not temperature:
     return scores
@@ -268,8 +278,7 @@ def calibrate(
   answers = answers._replace(
     probabilities=probabilities, temperature=temperature
   )
-  values = scores.metrics | _score_calibration(answers, scores.targets)
-  return scores._replace(answers=answers, metrics=values)
+  return score(answers, scores.targets, names, groups)
 
 
 def write_temperature(

@@ -132,12 +132,12 @@ def test_a_temperature_changes_probabilities_but_no_loss():
   calibrated = score(logits, [0, 1, 1], temperature=2.0)
   # The root of 0.9 over the sum of the roots of 0.9 and 0.1.
   assert calibrated.answers.probabilities.max(-1) == pytest.approx(0.75)
-  again = results.calibrate(plain, 2.0)
+  again = results.calibrate(plain, 2.0, ())
   assert again.metrics == calibrated.metrics
   np.testing.assert_equal(
     again.answers.probabilities, calibrated.answers.probabilities
   )
-  assert results.calibrate(plain, None) is plain
+  assert results.calibrate(plain, None, ()) is plain
   assert calibrated.metrics == {
     **plain.metrics,
     "temperature": 2.0,
