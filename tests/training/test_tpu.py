@@ -138,6 +138,17 @@ def test_the_estimate_is_near_what_the_compiler_counts(
   assert guess == pytest.approx(megabytes, rel=0.05)
 
 
+def test_a_row_of_the_table_says_what_the_compiler_counts(tpu_compile):
+  found = tpu_compile.Bytes(
+    53_240_832, 53_214_720, 53_217_792, 6_586_368, 10**7
+  )
+  assert found.peak == 59_830_272
+  assert tpu_compile.describe("v5e:2x2", "BERT-Tiny", found, 60e6) == (
+    "| v5e:2x2 | BERT-Tiny | 53.2 | 53.2 | 53.2 | 6.6 | 10.0 | 59.8 | 60.0 | "
+    "+0% |"
+  )
+
+
 def test_the_memory_that_is_printed_is_of_one_core(tpu_compile):
   config = modeling.BertConfig.from_dict(tiny.PRETRAINING_CONFIG)
   size = memory.UpdateSize(2**28, 0, 0, 2, 4, 16)
