@@ -367,3 +367,29 @@ def test_long_texts_writes_a_model_that_answers(load_benchmark, tmp_path):
   subprocess.run(command, cwd=paths.ROOT, check=True)
   (answer,) = bert.load(str(folder))([{"question": "who?", "context": "ada"}])
   assert answer["answer"] in ("", "ada")
+
+
+def test_a_field_s_corpus_has_no_sentence_of_the_test_part(
+  load_benchmark, tmp_path
+):
+  domain = load_benchmark("domain")
+  parts = {"train": "a\tO\nb\tB-D", "devel": "c\tO", "test": "d\tO\n\ne\tO"}
+  parts = {f"{domain.TASK}/{name}.tsv": text for name, text in parts.items()}
+  parts |= {
+    "X-IOB/train.tsv": "a\tO\nb\tO\n\ne\tO\n\nf\tO\ng\tO\n",
+    "X-IOB/test.tsv": "h\tO",
+    "X-IOBES/train.tsv": "i\tO",
+    "GENIA-pos/train.tsv": "j\tNN\n\n\nc\tNN\n",
+  }
+  for name, text in parts.items():
+    path = tmp_path / "data" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+  for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "data"]):
+    author = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *author, *command], cwd=tmp_path, check=True)
+  (tmp_path / "out").mkdir()
+  domain.write_data(domain.Files(tmp_path), tmp_path / "out")
+  corpus = (tmp_path / "out/corpus.txt").read_text()
+  assert corpus == "j\n\na b\n\nf g\n"  # In the order of the folders.
+  assert (tmp_path / "out/test.txt").read_text() == "d\tO\n\ne\tO\n"
