@@ -10,21 +10,22 @@ are the task. A model is fine-tuned from each start of --starts:
 
   none       as it is
   continued  after --steps of pre-training on the corpus
-  random     the same, with new tokens whose rows were random
   extended   the same, with new tokens whose rows were the mean of their pieces
+  random     the same, with new tokens whose rows were random
 
 A pre-training has one seed; a fine-tuning is made with each seed of --seeds.
 The epoch that is best on the development part counts, and its weights are
 scored on the test part. A row is printed as soon as it is complete: the tokens
-of the test part, the masked-LM loss of the last records (not to be compared
-between vocabularies), both F1 (mean and standard deviation over the seeds), and
-minutes of pre-training and of one fine-tuning. What is finished is not made
-again, so a killed table resumes.
+of the test part, the masked-LM loss on its text after the pre-training (not to
+be compared between vocabularies), both F1 (mean and standard deviation over the
+seeds), and minutes of pre-training and of one fine-tuning. What is finished is
+not made again, so a killed table resumes. Without a number behind --seeds,
+nothing is fine-tuned.
 """
 
 import argparse
 from collections.abc import Iterable, Iterator
-import json
+import functools
 import pathlib
 import statistics
 import subprocess
@@ -43,8 +44,9 @@ TASK = "NCBI-disease-IOB"
 FOLDERS = "*-IOB/train.tsv", "GENIA-pos/train.tsv"
 # Each document has so many: the files do not say where it ends.
 SENTENCES = 10
-LOSS = "masked_lm_loss"
-STARTS = ("none", "continued", "random", "extended")
+# The text of the test part is masked five times: 1,655 records, or fewer.
+COPIES, EVALUATION_STEPS = 5, 52
+STARTS = ("none", "continued", "extended", "random")
 HEADS = ("model", "start", "tokens", "masked-LM loss", "F1, dev", "F1, test")
 HEADS += ("minutes, pre-training", "minutes, fine-tuning")
 
@@ -83,18 +85,27 @@ def write_data(files: Files, folder: pathlib.Path) -> None:
     (folder / f"{name}.txt").write_text(text + "\n", "utf-8")
     if name != "train":
       held_out |= set(map(words_of, sentences))
+    if name == "test":
+      text = documents_of(map(words_of, sentences))
+      (folder / "test_text.txt").write_text(text + "\n", "utf-8")
 
-  # A dict keeps the order. No document has sentences of two files.
+  # A dict keeps the order; each sentence is taken once.
   seen = dict.fromkeys(held_out)
-  documents = []
+  parts = []
   for path in files.training_parts():
-    new = [s for s in map(words_of, files.sentences(path)) if s not in seen]
-    new = list(dict.fromkeys(new))
-    seen |= dict.fromkeys(new)
-    for first in range(0, len(new), SENTENCES):
-      documents.append("\n".join(new[first : first + SENTENCES]))
-  (folder / "corpus.txt").write_text("\n\n".join(documents) + "\n", "utf-8")
+    new = dict.fromkeys(map(words_of, files.sentences(path)))
+    parts.append(documents_of(s for s in new if s not in seen))
+    seen |= new
+  corpus = "\n\n".join(filter(None, parts))
+  (folder / "corpus.txt").write_text(corpus + "\n", "utf-8")
   print(f"corpus: {len(seen) - len(held_out):,} sentences", file=sys.stderr)
+
+
+def documents_of(sentences: Iterable[str]) -> str:
+  """Returns sentences, a line each, with a blank line after some of them."""
+  lines = list(sentences)
+  starts = range(0, len(lines), SENTENCES)
+  return "\n\n".join("\n".join(lines[n : n + SENTENCES]) for n in starts)
 
 
 class Model(NamedTuple):
@@ -150,22 +161,35 @@ class Model(NamedTuple):
 
     # Both ways to make new rows have the same records.
     kind = "old" if name == "continued" else "new"
-    records = self.make(
-      f"{kind}.tfrecord",
-      "create_pretraining_data.py",
-      input_file=corpus,
+    make_records = functools.partial(
+      self.make,
+      program="create_pretraining_data.py",
       model=before,
-      masks="false",
       next_sentence="false",
       max_seq_length=128,
+    )
+    records = make_records(
+      f"{kind}.tfrecord",
+      input_file=corpus,
+      masks="false",
       documents_per_block=1000,
+    )
+    test_records = make_records(
+      f"{kind}-test.tfrecord",
+      input_file=self.out / "test_text.txt",
+      masks="false",
+      dupe_factor=COPIES,
     )
     after = self.make(
       name,
       "run_pretraining.py",
       input_file=records,
       model=before,
+      eval_input_file=test_records,
       do_train="true",
+      do_eval="true",
+      eval_batch_size=32,
+      max_eval_steps=EVALUATION_STEPS,
       dynamic_masking="true",
       next_sentence="false",
       max_seq_length=128,
@@ -188,19 +212,18 @@ def count_tokens(model: pathlib.Path, text: pathlib.Path) -> int:
   return sum(len(tokenizer.encode(row.split("\t")[0])) for row in rows)
 
 
-def last_loss(folder: pathlib.Path, steps: int) -> str:
-  """Returns the mean masked-LM loss of the last tenth of a pre-training."""
-  lines = (folder / "curves.jsonl").read_text("utf-8").splitlines()
-  points = [point for point in map(json.loads, lines) if LOSS in point]
-  last = [point[LOSS] for point in points if point["step"] > 0.9 * steps]
-  return f"{statistics.mean(last):.2f}"
+def read_loss(folder: pathlib.Path) -> str:
+  """Returns the masked-LM loss of the evaluation after a pre-training."""
+  lines = (folder / "eval_results.txt").read_text("utf-8").splitlines()
+  scores = dict(line.split(" = ") for line in lines)
+  return f"{float(scores['masked_lm_loss']):.3f}"
 
 
 def make_row(model: Model, name: str) -> list[str]:
   """Trains from a start; returns the cells of its row."""
   options = model.options
   before, after = model.start(name)
-  loss = "" if name == "none" else last_loss(after, options.steps)
+  loss = "" if name == "none" else read_loss(after)
   done = model.out / f"{after.name}.seconds"
   seconds = float(done.read_text()) if name != "none" else 0
 
@@ -224,7 +247,7 @@ def make_row(model: Model, name: str) -> list[str]:
   return [
     *(model.name, name, f"{count_tokens(before, files['test']):,}", loss),
     *(transfer.percent(dev), transfer.percent(test)),
-    *(f"{seconds / 60:.1f}", f"{statistics.median(minutes):.1f}"),
+    *(f"{seconds / 60:.1f}", f"{statistics.median(minutes or [0]):.1f}"),
   ]
 
 
@@ -236,7 +259,7 @@ def main() -> None:
   add("--models", nargs="+", required=True, metavar="NAME=FOLDER")
   add("--rates", nargs="+", type=float, required=True, help="of the models")
   add("--starts", nargs="+", choices=STARTS, default=STARTS)
-  add("--seeds", nargs="+", type=int, default=[1, 2, 3])
+  add("--seeds", nargs="*", type=int, default=[1, 2, 3])
   add("--added_tokens", type=int, default=2000)
   add("--steps", type=int, default=2000, help="of pre-training")
   add("--epochs", type=int, default=4, help="of fine-tuning")

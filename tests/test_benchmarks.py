@@ -393,3 +393,4 @@ def test_a_field_s_corpus_has_no_sentence_of_the_test_part(
   corpus = (tmp_path / "out/corpus.txt").read_text()
   assert corpus == "j\n\na b\n\nf g\n"  # In the order of the folders.
   assert (tmp_path / "out/test.txt").read_text() == "d\tO\n\ne\tO\n"
+  assert (tmp_path / "out/test_text.txt").read_text() == "d\ne\n"

@@ -76,7 +76,8 @@ def _find_new(model: models.Model, tokens: list[str], path: str) -> list[int]:
     if token == before:
       continue
     fault = ""
-    if token is None or before and not extension.UNUSED.fullmatch(before):
+    is_free = before is None or extension.UNUSED.fullmatch(before)
+    if token is None or not is_free:
       fault = (
         f"expected {before!r:.80}, as in the vocabulary of {model.source}; new "
         "tokens take the place of [unusedN] or follow the last one"
