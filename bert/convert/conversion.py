@@ -283,8 +283,9 @@ def to_float16(model: models.Model) -> models.Model:
 def grow_positions(model: models.Model, size: int) -> models.Model:
   """Lengthens the table of positions to `size` rows by repeating it.
 
-  As Longformer begins (https://arxiv.org/abs/2004.05150, section 5): what
-  positions know about their neighbours is worth more than random rows.
+  As Longformer begins its further training (https://arxiv.org/abs/2004.05150,
+  section 5). Without one, two places that share a row look alike to the model,
+  also in its first `old` positions, which random rows would leave as they were.
   """
   old = model.config.max_position_embeddings
   if size <= old:
