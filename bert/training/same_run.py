@@ -481,12 +481,21 @@ def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
     ) from None
 
 
-def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
-  """Returns a checksum of the values of variables, for comparison."""
+def digest_of_values(
+  variables: Mapping[str, tf.Variable], dtype: tf.DType | None = None
+) -> str:
+  """Returns a checksum of the values of variables, for comparison.
+
+  Args:
+    variables: by name.
+    dtype: what values are rounded to before; None: they stay as they are.
+  """
   # In the order of the names: dicts of the same variables may differ in theirs.
   checksum = 0
   for name in sorted(variables):
     value = np.ascontiguousarray(variables[name].read_value())
+    if dtype:
+      value = value.astype(dtype.as_numpy_dtype)
     checksum = zlib.crc32(value.tobytes(), checksum)
   return f"{checksum:08x}"
 
@@ -494,10 +503,13 @@ def digest_of_values(variables: Mapping[str, tf.Variable]) -> str:
 def identify_weights(model: keras.layers.Layer) -> str:
   """Returns a checksum of the weights that decide a model's answers.
 
-  Thresholds that were tuned for some weights are stored with it, so that they
-  are not used for other weights.
+  Numbers that were tuned for some weights are stored with it, so that they are
+  not used for other weights.
   """
-  return digest_of_values(_deciding(model))
+  # A process that only predicts may hold a part of the same weights in bfloat16
+  # (bert/encoders/compiled.py). It must find what a training or an export calls
+  # them, so all are compared as bfloat16.
+  return digest_of_values(_deciding(model), tf.bfloat16)
 
 
 def hash_weights(model: keras.layers.Layer) -> str:

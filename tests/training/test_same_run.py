@@ -3,8 +3,13 @@
 import json
 
 import pytest
+import tensorflow as tf
 
+from bert import heads
+from bert.data import imports
 from bert.training import same_run
+from bert.weights import checkpoints
+import tiny_models
 
 FLAGS = ("learning_rate", "max_seq_length", "text_column", "eval_share", "seed")
 FLAGS += ("tag_scheme",)
@@ -104,3 +109,21 @@ def test_data_of_an_older_run_are_compared_as_a_whole(tmp_path):
   now = {"training_features": "34", "training_data": DATA}
   with pytest.raises(ValueError, match="^the training data, or a flag that"):
     same_run.compare(str(path), now, FLAGS)
+
+
+def test_weights_that_predict_in_bfloat16_are_those_that_were_trained(
+  tmp_path, monkeypatch
+):
+  """Else what an evaluation tuned in bfloat16 is not used by an export."""
+  trained = tiny_models.write_trained(tmp_path)
+  # A process that only predicts has this, and then no float32 matrices.
+  monkeypatch.setenv(imports.PACKS_WEIGHTS, "1")
+  predicting = heads.ClassifierModel(trained.bert.config, 2, "mixed_bfloat16")
+  variables = checkpoints.model_variables(predicting)
+  checkpoints.load(checkpoints.find_checkpoint(str(tmp_path)), variables)
+  assert tf.bfloat16 in {variable.dtype for variable in variables.values()}
+  known = same_run.identify_weights(trained)
+  assert same_run.identify_weights(predicting) == known
+
+  trained.output_bias.assign_add([1.0, 0.0])
+  assert same_run.identify_weights(trained) != known
