@@ -60,6 +60,8 @@ class VocabSettings(typed_flags.Settings):
   def check(self) -> None:
     """Refuses flags that an extended vocabulary has no use for, too."""
     super().check()
+    # With --extend the old vocabulary decides size, first tokens and kind. Only
+    # flags that were given count: all have defaults.
     idle = {"vocab_size", "reserved_tokens", "model"} & self.given
     if self.extend and idle:
       raise ValueError(
@@ -110,6 +112,8 @@ def check_files(settings: VocabSettings, inputs: list[str]) -> None:
       f"--vocab_size={settings.vocab_size}: expected at least {len(reserved)}, "
       "for --reserved_tokens"
     )
+
+  # The old vocabulary is read, too: a program does not write over its input.
   read = [*inputs, settings.extend] if settings.extend else inputs
   file_search.check_is_no_input(settings.output_file, read)
 

@@ -75,6 +75,8 @@ def _find_new(model: models.Model, tokens: list[str], path: str) -> list[int]:
   for number, (token, before) in enumerate(pairs, 1):
     if token == before:
       continue
+    # Three faults, in this order: an old token that is lost or was moved, a
+    # token that no text can hold, and one that would have two rows.
     fault = ""
     is_free = before is None or extension.UNUSED.fullmatch(before)
     if token is None or not is_free:
@@ -103,6 +105,7 @@ def _spell(model: models.Model, added: list[str]) -> list[list[int]]:
 
   Prints a line if texts cannot have some of the new ones.
   """
+  # As the tokenizer reads a vocabulary: without spaces around tokens.
   ids = {token.strip(): id_ for id_, token in enumerate(model.vocabulary)}
   speller = extension.Speller(ids)
   splitter = tokenization.BasicTokenizer

@@ -52,31 +52,31 @@ def read(path: str) -> list[str]:
 
 
 class Tuned(NamedTuple):
-  """The thresholds of a file, in the order in which they were asked for."""
+  """The numbers of a file, in the order in which they were asked for."""
 
   path: str
   values: list[float]
 
 
-def write_thresholds(
+def write_tuned(
   path: str,
   weights: str,
   values: Mapping[str, float],
   field: str = "thresholds",
 ) -> None:
-  """Writes thresholds and the weights that they were tuned for.
+  """Writes numbers and the weights that they were tuned for.
 
   Args:
     path: of the new file.
     weights: a checksum of the weights.
-    values: the threshold of each name, such as a label.
+    values: by name, such as the threshold of each label.
     field: what holds them in the file.
   """
   files.write_json(path, {"weights": weights, field: values})
   print(f"wrote {path}")
 
 
-def read_thresholds(
+def read_tuned(
   folders: Iterable[str],
   file_name: str,
   names: Sequence[str],
@@ -90,10 +90,10 @@ def read_thresholds(
   Args:
     folders: where to look, the best one first. The same folder may come twice.
     file_name: `LABEL_THRESHOLDS`, `ANSWER_THRESHOLD` or `TEMPERATURE`.
-    names: whose thresholds are needed, in this order.
+    names: whose numbers are needed, in this order.
     identify_weights: computes the checksum of the weights. It is called only if
       there is a file, since it reads all weights.
-    field: what holds the thresholds in the file.
+    field: what holds them in the file.
 
   Raises:
     ValueError: a file does not hold a number for each name.
@@ -101,12 +101,12 @@ def read_thresholds(
   paths = [os.path.join(folder, file_name) for folder in dict.fromkeys(folders)]
   for path in filter(files.exists, paths):
     content = files.read_json(path)
-    thresholds = content.get(field)
-    if not isinstance(thresholds, dict):
-      thresholds = {}
+    numbers = content.get(field)
+    if not isinstance(numbers, dict):
+      numbers = {}
 
     # A bool is no number, and nothing exceeds NaN.
-    values: list[Any] = [thresholds.get(name) for name in names]
+    values: list[Any] = [numbers.get(name) for name in names]
     if not all(type(v) in (int, float) and not math.isnan(v) for v in values):
       raise ValueError(
         f"{path}: expected {field} with a number for each of "

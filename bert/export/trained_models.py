@@ -137,7 +137,7 @@ def _read_tuned(folder, model, file_name, names) -> list[float] | None:
   None if there are none, or if they were tuned for other weights.
   """
   identify = functools.partial(same_run.identify_weights, model)
-  tuned = label_files.read_thresholds([folder], file_name, names, identify)
+  tuned = label_files.read_tuned([folder], file_name, names, identify)
   return tuned.values if tuned else None
 
 

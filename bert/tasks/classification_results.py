@@ -230,7 +230,7 @@ def write_thresholds(
   if answers.thresholds is not None:
     path = os.path.join(folder, label_files.LABEL_THRESHOLDS)
     pairs = zip(answers.labels, answers.thresholds.tolist(), strict=True)
-    label_files.write_thresholds(path, identify_weights(), dict(pairs))
+    label_files.write_tuned(path, identify_weights(), dict(pairs))
 
 
 def read_thresholds(
@@ -246,9 +246,9 @@ def read_thresholds(
     identify_weights: returns the checksum of the weights.
 
   Returns:
-    Float64 [L]; None if there are none; see `label_files.read_thresholds`.
+    Float64 [L]; None if there are none; see `label_files.read_tuned`.
   """
-  tuned = label_files.read_thresholds(
+  tuned = label_files.read_tuned(
     folders, label_files.LABEL_THRESHOLDS, labels, identify_weights
   )
   return np.array(tuned.values) if tuned else None
@@ -306,7 +306,7 @@ def write_temperature(
     temperature = 1.0
   path = os.path.join(folder, label_files.TEMPERATURE)
   values = {_TEMPERATURE: temperature}
-  label_files.write_thresholds(path, identify_weights(), values, _SOFTMAX)
+  label_files.write_tuned(path, identify_weights(), values, _SOFTMAX)
 
 
 def read_temperature(
@@ -320,13 +320,13 @@ def read_temperature(
 
   Returns:
     The temperature; None without a file for these weights, see
-    `label_files.read_thresholds`.
+    `label_files.read_tuned`.
 
   Raises:
     ValueError: a file has a number that `fit_temperature` does not return.
   """
   file_name = label_files.TEMPERATURE
-  tuned = label_files.read_thresholds(
+  tuned = label_files.read_tuned(
     folders, file_name, [_TEMPERATURE], identify_weights, _SOFTMAX
   )
   if not tuned:

@@ -141,16 +141,16 @@ def tune_threshold(
   answers = [result.scored for result in tuning if result.scored]
   threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
   path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
-  label_files.write_thresholds(path, weights, {_THRESHOLD: threshold})
+  label_files.write_tuned(path, weights, {_THRESHOLD: threshold})
   return threshold
 
 
 def read_threshold(
   folders: Iterable[str], identify: Callable[[], str]
 ) -> label_files.Tuned | None:
-  """Reads the threshold that a run tuned; see `label_files.read_thresholds`."""
+  """Reads the threshold that a run tuned; see `label_files.read_tuned`."""
   name = label_files.ANSWER_THRESHOLD
-  return label_files.read_thresholds(folders, name, [_THRESHOLD], identify)
+  return label_files.read_tuned(folders, name, [_THRESHOLD], identify)
 
 
 def choose_threshold(
