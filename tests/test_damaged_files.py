@@ -6,6 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from bert.cli import model_folder
 from bert.inputs import training_input
 from bert.training import model_selection, workers
 from bert.weights import checkpoints
@@ -190,6 +191,17 @@ def test_damaged_best_weights_are_those_of_their_step_or_skipped(
   for line, (start, end) in zip(said, lines, strict=True):
     assert line.startswith(start.format(tmp_path))
     assert line.endswith(end.format(tmp_path))
+
+
+def test_damaged_best_weights_are_no_model_to_start_from(tmp_path):
+  """--model=FOLDER means the best weights: others would not be those."""
+  write(tmp_path, 1, 2)
+  write(tmp_path / "best", 1)
+  damage(tmp_path / "best", 1)
+  found = model_folder.find_weights(str(tmp_path))
+  weights = checkpoints.open_weights(checkpoints.find_checkpoint(found))
+  with pytest.raises(ValueError, match=f"{found}/model.ckpt-1: a is damaged: "):
+    weights.read("a")
 
 
 def test_damaged_best_weights_are_mended(tmp_path):

@@ -5,6 +5,7 @@ import functools
 import gzip
 import json
 import lzma
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,6 +157,27 @@ READERS = {
   "swag.jsonl": (choices, json.dumps(SWAG_ROW) + "\n"),
   "lines.txt": (whole(files.read_lines), "a\n\u4e2d\n"),
 }
+
+
+def test_a_reader_that_takes_much_memory_is_noticed(tmp_path):
+  """Even if the process has needed more before, and given it back."""
+  size = fuzzing._MOST_MEMORY * 5 // 4
+  bytes(2 * size)
+  small = fuzzing.value_or_error_in_memory(lambda path: len(bytes(9)), tmp_path)
+  assert small == 9
+  with pytest.raises(AssertionError):
+    fuzzing.value_or_error_in_memory(lambda path: len(b"x" * size), tmp_path)
+
+
+def test_a_hang_is_noticed_after_a_reader_within_another(tmp_path, monkeypatch):
+  monkeypatch.setattr(fuzzing, "_SECONDS", 0.2)
+
+  def read(path):
+    assert fuzzing.value_or_error(lambda path: "value", path) == "value"
+    time.sleep(30)
+
+  with pytest.raises(fuzzing.HangError):
+    fuzzing.value_or_error(read, tmp_path)
 
 
 @pytest.mark.parametrize("name", READERS)

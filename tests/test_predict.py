@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -274,13 +275,23 @@ def test_answers_of_tagging(tmp_path):
 
 
 @pytest.mark.slow
-def test_litert(trained, tmp_path):
+@pytest.mark.filterwarnings("ignore::UserWarning")  # It is to be a package.
+def test_litert(trained, expected, tmp_path):
   folder = tmp_path / "lite"
   export(trained[0], export_dir=folder, format="litert")
   assert (folder / "model.tflite").stat().st_size > 10_000
   assert "int32 [1, 16]" in (folder / "README.md").read_text()
   with pytest.raises(ValueError, match="its format is litert; this takes"):
     exported_model.ExportedModel(str(folder))
+
+  # What a program on a telephone does, after its own tokenizer.
+  tokenizer = tokenization.FullTokenizer(str(folder / "vocab.txt"))
+  packed = packing.pack(tokenizer.encode("a good film"), [], cls_id=2, sep_id=3)
+  interpreter = tf.lite.Interpreter(str(folder / "model.tflite"))
+  padding = [0] * (tiny.SEQUENCE - len(packed.input_ids))
+  inputs = {k: np.int32([[*v, *padding]]) for k, v in packed._asdict().items()}
+  found = interpreter.get_signature_runner()(**inputs)["probabilities"]
+  np.testing.assert_allclose(found[0, 1], expected("a good film"), atol=1e-5)
 
 
 def test_what_differs_when_loaded_again_is_not_kept(
@@ -510,23 +521,47 @@ def test_server_ends_on_sigterm(trained):
   connection.close()
 
 
-def test_the_address_is_shown_when_it_can_be_asked(monkeypatch, capsys):
-  """Whoever reads the line connects at once."""
-  shown = []
+@pytest.fixture(name="serve")
+def serve_nobody(monkeypatch, capsys):
+  """Gives a function that serves by some flags, up to the first request.
 
-  def make_server(application, listener, limits):
-    shown.append(capsys.readouterr().out)
+  It returns the names by which the server may be called, its address, and what
+  had been printed when it began to listen.
+  """
+  found = []
+
+  def make_server(names, listener, limits):
+    found.extend([names, listener.getsockname()[0], capsys.readouterr().out])
     return types.SimpleNamespace(run=lambda: None)
 
   monkeypatch.setattr(http_server, "make_server", make_server)
+  monkeypatch.setattr(http_server, "Application", lambda model, _, names: names)
   monkeypatch.setattr(signal, "signal", lambda *_: None)
-  card = types.SimpleNamespace(max_seq_length=8)
-  model = types.SimpleNamespace(card=card)
-  monkeypatch.setattr(http_server, "Application", lambda *_: None)
-  settings = predict_program.PredictSettings(export_dir="", port=0)
-  assert http_server.serve(model, settings) == 0
-  assert shown == [""]
+
+  def serve(**flags):
+    model = types.SimpleNamespace(card=types.SimpleNamespace(max_seq_length=8))
+    flags |= {"export_dir": "x", "serve": True, "port": 0}
+    settings = predict_program.PredictSettings.parse(flags)
+    assert http_server.serve(model, settings) == 0
+    return found
+
+  return serve
+
+
+def test_the_address_is_shown_when_it_can_be_asked(serve, capsys):
+  """Whoever reads the line connects at once."""
+  names, address, printed_before = serve()
+  assert names == ["127.0.0.1", "localhost", socket.gethostname()]
+  assert address == "127.0.0.1" and printed_before == ""
   assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
+def test_the_host_and_other_names_are_those_of_the_flags(serve, capsys):
+  flags = {"host": "0.0.0.0", "allowed_hosts": "a.example,b.example"}
+  names, address, _ = serve(**flags)
+  assert names[0] == address == "0.0.0.0"
+  assert names[-2:] == ["a.example", "b.example"]
+  assert capsys.readouterr().out.startswith("http://0.0.0.0:")
 
 
 def test_a_port_that_is_taken(trained, server):

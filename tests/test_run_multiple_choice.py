@@ -86,13 +86,20 @@ def test_report_of_the_run(trained):
   assert "<title>eval/accuracy: " in text
 
 
-def test_questions_of_any_number_of_choices(trained, tmp_path):
+def test_questions_of_any_number_of_choices(trained, tmp_path, capsys):
   folder, _ = trained
   out = shutil.copytree(folder / "out", tmp_path / "out")
   (out / "predict_metrics.json").unlink()
   path = tmp_path / "new.jsonl"
   write_jsonl(path, range(300, 320))
-  run(folder, output_dir=out, do_predict=True, predict_file=path)
+  flags = {"output_dir": out, "do_predict": True, "predict_file": path}
+  flags = tiny.flags_for(folder, **flags)
+  length = flags.pop("max_seq_length")  # The training's, which it takes.
+  program_flags.run_main(
+    run_multiple_choice, run_multiple_choice.ChoiceSettings, **flags
+  )
+  said = f"--max_seq_length={length}, as {out / 'prediction.json'} says\n"
+  assert said in capsys.readouterr().err
   with open(out / "predictions.tsv", newline="") as file:
     rows = list(csv.DictReader(file, delimiter="\t"))
   predicted = [int(row["predicted"]) for row in rows]

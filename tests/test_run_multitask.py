@@ -402,9 +402,12 @@ def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):
   others[1]["eval_file"] = others[1]["train_file"]
   # A killed run has written no folder of a task.
   ignored = shutil.ignore_patterns("tasks")
-  shutil.copytree(folder / "whole", folder / "killed", ignore=ignored)
-  result = tiny.run_tasks(folder, others, "killed", **ALL, train_batch_size=4)
+  killed = folder / "killed"
+  shutil.copytree(folder / "whole", killed, ignore=ignored, dirs_exist_ok=True)
+  flags = {**ALL, "num_train_steps": 14, "train_batch_size": 4}
+  result = tiny.run_tasks(folder, others, "killed", **flags)
   for message in (
+    "num_train_steps=14 (was 12)",  # Other programs may train longer.
     "good.rate=0.5 (was none)",
     "good.train_batch_size=4 (was 8)",
     f"names: the data of {names[0]} (was {names[1]})",

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from unittest import mock
+import types
 
 import pytest
 
@@ -50,14 +50,25 @@ def folder(trained):
   return trained[0]
 
 
+class Untouched:
+  """A set of examples of which nothing may be read."""
+
+  def __getattr__(self, name):
+    raise AssertionError(f"it reads {name}")
+
+
 def test_only_the_chief_reads_the_words_of_predictions():
-  run = mock.MagicMock(is_chief=False)
-  run.data = mock.MagicMock(dev=[mock.MagicMock()], test=[mock.MagicMock()])
+  """The others compute their share of the predictions, and write nothing."""
+  dev, test, predicted = Untouched(), Untouched(), []
+  run = types.SimpleNamespace(
+    is_chief=False,
+    data=types.SimpleNamespace(dev=[dev], test=[test]),
+    settings=types.SimpleNamespace(eval_batch_size=4, predict_batch_size=5),
+    predict=lambda *arguments: predicted.append(arguments),
+  )
   run_tagging.write_evaluation(run)
   run_tagging.write_predictions(run)
-  assert run.predict.call_count == 2
-  for [examples] in (run.data.dev, run.data.test):
-    examples.examples.assert_not_called()
+  assert predicted == [(dev, 4), (test, 5)]
 
 
 def read_metrics(path):

@@ -112,6 +112,13 @@ def test_the_demo_ends_with_a_classifier_to_ask(tmp_path):
   command = [sys.executable, str(EXAMPLES / "pretrain_pydoc.py")]
   command += [f"--output_dir={tmp_path}", "--num_train_steps=60"]
   said = subprocess.run(command, check=True, capture_output=True, text=True)
+  # The table of the README, after fewer updates.
+  title, rows = said.stdout.partition("Masked words, on text")[1:]
+  assert title and re.search(
+    r"accuracy +loss\nbefore pre-training +0\.\d% +\d\.\d\d\n"
+    r"after pre-training +\d\.\d% +\d\.\d\d\nword frequencies alone \('",
+    rows,
+  )
   export = tmp_path / "manual_parts"
   assert f"predict.py --export_dir={export} --serve" in said.stdout
   model = bert.load(export)

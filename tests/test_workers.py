@@ -110,6 +110,7 @@ def test_devices_and_parts_make_the_same_updates(program, no_dropout, tmp_path):
     "two_parts": {"gradient_accumulation_steps": 2},
     "four_parts": {"gradient_accumulation_steps": 4},
     "both": {"distribution": "mirrored", "gradient_accumulation_steps": 2},
+    "recomputed": {"recompute": True},
   }.items():
     flags = {**flags, "output_dir": tmp_path / name}
     program_flags.succeed([*command, *program_flags.arguments(flags)])

@@ -79,6 +79,13 @@ def test_a_model_is_fetched_once(hub, find):
   assert find("owner/tiny") == folder
 
 
+def test_the_hub_itself_is_asked_over_https(hub, tmp_path):
+  variables = hub_server.environment(hub, tmp_path, HF_HUB_OFFLINE="1")
+  del variables["HF_ENDPOINT"]
+  result = hub_server.run_python(FIND, "owner/tiny", variables=variables)
+  assert " https://huggingface.co/owner/tiny " in result.stderr
+
+
 def test_a_revision_is_another_commit(hub, find):
   old = hub.push("owner/tiny", MODEL, "main", "v1")
   new = hub.push("owner/tiny", {**MODEL, "vocab.txt": b"[UNK]\na\n"})

@@ -382,6 +382,12 @@ def prepare(program, folder, config=()):
     flags |= {"num_train_steps": 6, "do_eval": True, "max_eval_steps": 0}
     for name, split in (("input_file", "train"), ("eval_input_file", "dev")):
       flags[name] = write_records(folder / split, SPLITS[split])
+  elif program == "run_multitask":
+    flags |= {"num_train_steps": 6, "eval_every_steps": 2, "do_eval": True}
+    tasks = write_tasks(folder)
+    flags["tasks_file"] = folder / "tasks.json"
+    pair = json.dumps([tasks["good"], tasks["names"]])
+    flags["tasks_file"].write_text(pair)
   elif program == "run_squad":
     flags |= {**_EPOCHS, "do_predict": True, "predict_batch_size": 4}
     flags |= {"version_2_with_negative": True, "num_processes": 1}

@@ -1,6 +1,7 @@
 """Tests of the order of rows and of their batches."""
 
 import numpy as np
+import pytest
 
 from bert.inputs import batch_order
 
@@ -29,6 +30,15 @@ def test_batches_over_all_epochs_hold_rows_of_similar_length():
   assert np.mean(spans > 10) < 0.05  # Those that run over an epoch's end.
   # Short and long ones come in turns, not in order.
   assert abs(np.corrcoef(batches.mean(1), range(len(batches)))[0, 1]) < 0.1
+
+
+def test_lengths_are_sorted_within_50_batches():
+  """As docs/differences.md says: fewer would pad more, more mix less."""
+  lengths = np.arange(100_000)
+  order = batch_order.epoch_order(lengths, 2, seed=1, epoch=0)
+  spans = np.ptp(lengths[order].reshape(-1, 2), axis=1)
+  # Neighbours of 100 random numbers lie 1 / 101 of the whole range apart.
+  assert np.mean(spans) == pytest.approx(100_000 / 101, rel=0.02)
 
 
 def test_batches_are_of_equal_work_longest_first_and_end_before_much_padding():

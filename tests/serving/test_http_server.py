@@ -356,6 +356,20 @@ def test_what_needs_no_model_waits_for_none(tmp_path):
     assert [statuses(w.result()) for w in waiting] == [[200]] * 4
 
 
+def test_connections_above_the_limit_wait_their_turn(model, monkeypatch):
+  monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 5)
+  server, port = start_server(model, LIMITS)
+  address = ("127.0.0.1", port)
+  clients = [socket.create_connection(address, 30) for _ in range(9)]
+  for client in clients:
+    client.sendall(request())
+  time.sleep(0.1)  # A server without a limit would accept all of them.
+  for client in clients:
+    assert len(server.active_channels) <= 5
+    assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 OK\r\n")
+    client.close()
+
+
 def test_clients_that_leave_harm_nobody(port):
   for part in (request()[:30], request()[:-5], request()):
     with socket.create_connection(("127.0.0.1", port)) as client:

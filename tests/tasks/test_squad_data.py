@@ -79,6 +79,9 @@ def test_records_do_not_depend_on_processes_and_their_tasks(
   files.write_lines(str(path), lines)
   whole = make_rows(kind, path, settings)
   assert len(whole[0]) > 60 and whole[1]["questions"] == 60
+  # Rows are in the order of the questions; training shuffles them.
+  order = [example for _, example in whole[0]]
+  assert order == sorted(order)
   monkeypatch.setattr(squad_data, "SMALL_FILE", 0)
   monkeypatch.setattr(squad_data, "CHARACTERS_PER_TASK", 100)
   monkeypatch.setattr(squad_data, "MOST_CHARACTERS", 40)

@@ -77,6 +77,8 @@ models, found = [], []
 for seed in (1, 2):
   keras.utils.set_random_seed(seed)
   models.append(compiled.BertModel(config, "mixed_bfloat16"))
+plain = tf.function(lambda ids: predict(forward(models[0], {"ids": ids}), {}))
+plain(ids)
 predictors = [
   prediction.Predictor(tf.distribute.get_strategy(), model, predict, forward)
   for model in models]
@@ -86,6 +88,9 @@ expected = [predict(output, {})["states"] for output in outputs]
 for a, b in zip(*(model.variables for model in models)):
   a.assign(b.value)
 found += [predictors[0](data)["states"] for _ in range(2)]
+
+# A function that is not made anew computes with its first weights.
+stale = np.abs(plain(ids)["states"] - expected[1]).max() > 1
 for states, right in zip(found, [*expected, *expected[1:] * 2], strict=True):
   assert np.abs(states - right).max() < 0.2, np.abs(states - right).max()
 assert np.abs(found[0] - found[1]).max() > 1
@@ -96,12 +101,14 @@ tables = {v.dtype for v in models[0].variables if "embeddings" in v.path}
 assert (kinds, tables) == ({"bfloat16"}, {"float32"}), (kinds, tables)
 assert not prediction.matrices_to_cast(models[0])
 assert (found[1] == found[2]).all() and (found[2] == found[3]).all()
-print("equal")
+print("packed" if stale else "not packed")
 """
 
 
 def test_other_weights_in_bfloat16_get_their_own_answers():
+  """Which shows something only where weights are packed."""
   result = program_flags.run_command(
     [sys.executable, "-c", _SCRIPT], PYTHONPATH=str(paths.ROOT)
   )
-  assert (result.stdout, result.returncode) == ("equal\n", 0), result.stderr
+  assert result.returncode == 0, result.stderr
+  assert result.stdout == "packed\n" or not processor.multiplies_bfloat16()

@@ -72,6 +72,16 @@ def test_gradients_are_those_by_the_variables(dtype, freeze_layers):
   assert is_frozen == bool(freeze_layers)
 
 
+def test_a_loss_of_no_weight_is_0_and_moves_nothing():
+  """As that of masked tokens in a batch without them: 0 / 0 is 0 here."""
+  model, optimizer = make("float32")
+  results = make_passes(model, optimizer)(
+    FEATURES, SEED, {"class_loss": tf.constant(0.0)}
+  )
+  for gradient in results.gradients:
+    np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
+
+
 def test_parts_are_added_up_in_float32():
   model, optimizer = make("mixed_bfloat16")
   parts = make_passes(model, optimizer)

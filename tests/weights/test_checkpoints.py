@@ -218,6 +218,21 @@ def test_finds_what_the_user_means(tmp_path):
   assert checkpoints.find_checkpoint(str(release)) == inside
 
 
+def test_the_newest_counts_whichever_the_file_checkpoint_names(tmp_path):
+  """A run that was killed may not have rewritten that file after it saved."""
+  write(tmp_path, 9, a=1.0)
+  state = tmp_path / "checkpoint"
+  older = state.read_text()
+  newest = write(tmp_path, 10, a=2.0)
+  assert "model.ckpt-9" in older != state.read_text()
+  state.write_text(older)
+  assert checkpoints.latest_checkpoint(str(tmp_path)) == newest
+  assert checkpoints.find_checkpoint(str(tmp_path)) == newest
+  variables = {"a": tf.Variable(0.0)}
+  assert checkpoints.restore(str(tmp_path), variables) == 10
+  assert variables["a"].numpy() == 2.0
+
+
 @pytest.mark.parametrize(
   ("name", "message"),
   [
