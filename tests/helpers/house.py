@@ -55,8 +55,8 @@ def place_of(path: pathlib.Path) -> str:
 
 
 def product_files(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-  """Returns the .py files that are neither tests nor benchmarks, relative."""
-  others = {"tests", "benchmarks"}
+  """Returns the .py files that users run or import, relative."""
+  others = {"tests", "benchmarks", "requirements"}
   paths = (path.relative_to(root) for path in root.rglob("*.py"))
   return sorted(
     path
