@@ -241,7 +241,7 @@ def load_model(settings: ExportSettings) -> trained_models.TrainedModel:
     if unread := settings.given & {"bert_config_file", "task"}:
       raise ValueError(
         f"--{min(unread)} is for weights without a task; {settings.model_dir} "
-        "has one"
+        "has one; leave it out"
       )
     # With it come the labels, the thresholds and the settings of the training.
     return trained_models.load_output_dir(

@@ -108,7 +108,7 @@ class PredictSettings(typed_flags.Settings):
     "name of this machine.",
   )
   port: int = _with_serve(
-    8080, "The port to listen on; 0 takes any free port.", least=0
+    8080, "The port to listen on; 0 takes any free port.", least=0, most=65535
   )
   max_request_bytes: int = _with_serve(
     1 << 20, "The maximum size of a request's body, in bytes.", least=0

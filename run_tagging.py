@@ -57,7 +57,10 @@ class TaggingSettings(shared_flags.DataSettings):
     # Without a scheme, because to detect one would read the whole file.
     paths = shared_flags.find_data_files(self, ENDINGS)
     if self.labels and not any(map(tagging_json.is_json, paths.values())):
-      raise ValueError("--labels: only JSON Lines have numbers for tags")
+      raise ValueError(
+        f"--labels={','.join(self.labels)}: only JSON Lines have numbers for "
+        "tags; leave it out"
+      )
     for kind, path in paths.items():
       if not remote.is_remote(path):
         source = self.inspect_file(kind, path, tagging_schemes.NO_SCHEME)

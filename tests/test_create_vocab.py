@@ -233,7 +233,7 @@ def test_a_vocabulary_is_extended(tmp_path, monkeypatch, corpus):
                                "are not cased: pass --do_lower_case=true"),
     ({"extend": "cased.txt"}, "cased.txt are cased: pass --do_lower_case=fal"),
     ({"extend": "twice.txt"}, "twice.txt:3: 'the' is on line 2, too; expect"),
-    ({"extend": ""}, "--added_tokens needs --extend"),
+    ({"extend": ""}, "--added_tokens=9 needs --extend"),
   ],
 )  # fmt: skip
 def test_a_vocabulary_is_not_extended(tmp_path, monkeypatch, flags, message):

@@ -26,11 +26,11 @@ DOCS = sorted((paths.ROOT / "docs").glob("*.md"))
 PAGES = [README, *DOCS, CONTRIBUTING]
 PAGES += [paths.ROOT / "CHANGELOG.md", paths.ROOT / "SECURITY.md"]
 # Flags of Apache Beam, to which create_pretraining_data_beam.py passes them on,
-# of tensorboard, of Slurm and of Google Cloud.
+# of tensorboard, of Slurm and of Google Cloud; and what messages call a flag.
 OTHER_FLAGS = set(
   "runner extra_package project region temp_location flink_master "
   "spark_master_url job_endpoint logdir array mem flagfile helpfull nodes "
-  "dask_client_address exclusive time signal requeue zone version".split()
+  "dask_client_address exclusive time signal requeue zone version name".split()
 )
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _PYTHON = re.compile(r"^```python\n.*?^```$", re.DOTALL | re.MULTILINE)

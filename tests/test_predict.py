@@ -198,10 +198,10 @@ def test_an_end_while_the_input_is_open():
   ("flags", "message"),
   [
     ({"text": "a", "input_file": "b"}, "--text and --input_file are given"),
-    ({"text": "a", "port": 80}, "--port needs --serve"),
+    ({"text": "a", "port": 80}, "--port=80 needs --serve"),
     (
       {"serve": True, "input_format": "tsv"},
-      "--input_format needs --serve=false",
+      "needs --serve=false",
     ),
     ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
     ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
@@ -346,12 +346,12 @@ FAULTS = [
   ({"init_checkpoint": "x"}, "pass one of --model, --model_dir and --init_"),
   ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's max_po"),
   ({"doc_stride": 15}, "--doc_stride=15: expected 1 to 14, so that no token"),
-  ({"layer": 1}, "--layer: a model of the kind single_label has only "),
+  ({"layer": 1}, "--layer=1: a model of the kind single_label has only "),
   ({"export_dir": "."}, "--export_dir=.: is there already; name a folder"),
   ({"task": "features"}, "--task is for weights without a task"),
   ({"bert_config_file": __file__}, "--bert_config_file is for weights without"),
-  ({"eval_file": "x"}, "--eval_file needs --quantize=int8"),
-  ({"max_changed": 0.5}, "--max_changed needs --quantize=int8"),
+  ({"eval_file": "x"}, "--eval_file=x needs --quantize=int8"),
+  ({"max_changed": 0.5}, "--max_changed=0.5 needs --quantize=int8"),
   ({"do_lower_case": False}, "settings.json says true: leave out the flag"),
 ]
 SQUAD_FAULTS = [

@@ -516,23 +516,6 @@ def test_evaluations_that_are_all_nan_choose_no_weights(
   assert not (tmp_path / "out" / "best").exists()
 
 
-@pytest.mark.parametrize(
-  ("objective", "flag", "value"),
-  [
-    ("sentences", "eval_share", 0.2),
-    ("labels", "id_column", "id"),
-    ("labels", "text_pair_column", 1),
-    ("labels", "max_score", 2),
-    ("labels", "predict_file", "dev.tsv"),
-  ],
-)
-def test_a_flag_of_another_objective_is_refused(
-  objective, flag, value, tmp_path
-):
-  message = f"--{flag} needs --objective=pairs or"
-  refuse(tmp_path, message, objective=objective, **{flag: value})
-
-
 @pytest.mark.parametrize("flag", ["text_pair_column", "id_column", "max_score"])
 def test_texts_alone_have_no_columns_of_pairs(flag, tmp_path):
   train = write(tmp_path, "train.tsv", "a\tfilm", "the\tcast")

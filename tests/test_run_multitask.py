@@ -322,7 +322,7 @@ def test_a_file_that_is_no_list_is_refused(tasks):
     ({"do_lower_case": False}, "do_lower_case is the same for all tasks"),
     ({"learning_rate": 1}, "learning_rate is the same for all tasks"),
     ({"colour": 1}, "task 'good': no flag is called --colour"),
-    ({"doc_stride": 0}, "task 'good': flag --doc_stride=0"),
+    ({"doc_stride": 0}, "task 'good': --doc_stride=0"),
     ({"train_file": "none.tsv"}, "none.tsv"),
     ({"seeds": "1,2"}, "task 'good': seeds is not for one of many tasks"),
     ({"best_metric": "bleu"}, "task 'good': --best_metric=bleu: expected one"),

@@ -325,11 +325,11 @@ def test_a_phase_without_next_sentences_leaves_their_weights(
       "records with --dynamic_masking=false",
     ),
     ("pairs", "vocab_file=", "--dynamic_masking=true needs --vocab_file or --"),
-    ("pairs", "masked_lm_prob=2", "flag --masked_lm_prob=2"),
+    ("pairs", "masked_lm_prob=2", "--masked_lm_prob=2"),
     (
       "masked",
       "dynamic_masking=0",
-      "--do_whole_word_mask needs --dynamic_masking",
+      "--do_whole_word_mask=true needs --dynamic_masking",
     ),
   ],
 )
@@ -509,7 +509,7 @@ def make_refuse(tmp_path, data):
   ("config", "options", "message"),
   [
     ({}, {"do_train": False}, "nothing to do: pass --do_train=true or --do_"),
-    ({}, {"num_train_steps": 10**18}, "flag --num_train_steps=1000000000000"),
+    ({}, {"num_train_steps": 10**18}, "--num_train_steps=1000000000000"),
     ({}, {"max_seq_length": 8}, "pass --max_seq_length=16"),
     ({}, {"max_seq_length": 32}, "--max_seq_length=32 is above the config's"),
     ({}, {"max_predictions_per_seq": 3}, "pass --max_predictions_per_seq=4"),
@@ -598,7 +598,7 @@ def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
     ("learning_rate", "nan", "expected a finite number"),
     ("learning_rate", "inf", "expected a finite number"),
     ("seed", "-1", ""),
-    ("train_batch_size", "0", "0 is not a positive"),
+    ("train_batch_size", "0", "expected a whole number of at least 1"),
     ("seed", "2147483648", ""),
   ],
 )

@@ -338,7 +338,7 @@ def test_wrong_parameters_are_one_error(make, tmp_path):
     BertClassifier(train_file="train.tsv")
   with pytest.raises(ValueError, match="Invalid parameter 'lerning_rate'"):
     make().set_params(lerning_rate=1)
-  with pytest.raises(ValueError, match="--learning_rate=x: could not convert"):
+  with pytest.raises(ValueError, match="--learning_rate=x: expected a number"):
     make(learning_rate="x").fit(TEXTS, LABELS)
   (tmp_path / "file").write_text("")
   with pytest.raises(ValueError, match="a file; expected a folder"):

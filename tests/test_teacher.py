@@ -236,7 +236,7 @@ OTHER_LABELS = "label\ttext\n" + "yes\tgood film\nno\tbad film\n" * 20
       "its vocab_file_sha256 is ",
     ),
     ({"teacher": "empty"}, "--teacher=empty: not the --output_dir of a train"),
-    ({"teacher": ""}, "--distillation_alpha needs --teacher"),
+    ({"teacher": ""}, "--distillation_alpha=0.25 needs --teacher"),
   ],
 )
 def test_another_teacher_is_refused_in_a_line(

@@ -70,10 +70,14 @@ def check(settings: Any, task: classification.ClassificationTask) -> None:
       f"--calibrate: a model of the problem {task.problem} has no softmax; "
       "expected one label per text"
     )
+  if len({*settings.labels}) < len(settings.labels):
+    labels = ",".join(settings.labels)
+    raise ValueError(f"--labels={labels}: expected each label once")
   if not settings.label_separator:
     raise ValueError("--label_separator: expected a character, found none")
   if task.name != "xnli" and list(settings.xnli_language) != ["zh"]:
-    raise ValueError("--xnli_language needs --task_name=xnli")
+    languages = ",".join(settings.xnli_language)
+    raise ValueError(f"--xnli_language={languages} needs --task_name=xnli")
   choose_metric(settings, task)  # A ValueError if it is unknown.
 
 
@@ -113,7 +117,7 @@ def find(settings: Any) -> classification.ClassificationTask:
   for name in _FILE_FLAGS:
     value = getattr(settings, name)
     is_problem = name == "problem" and value == task.problem
-    if value != flags[name].default and not is_problem:
+    if value not in ("", flags[name].default) and not is_problem:
       raise ValueError(
         f"--{name}: --task_name=file takes it; the files of {task.name} are "
         "those of --data_dir, in columns of their own"

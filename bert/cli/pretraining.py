@@ -194,7 +194,8 @@ class DryRunSettings(PretrainingSettings):
       if self.train_batch_size % (self.dry_run * parts):
         raise ValueError(
           f"--train_batch_size={self.train_batch_size} cannot be split evenly "
-          f"over {flag} devices and {parts} accumulation steps"
+          f"over {flag} devices and {parts} accumulation steps: expected a "
+          f"multiple of {self.dry_run * parts}"
         )
     super().check()
 
@@ -320,7 +321,9 @@ def expand_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   taken = set(map(os.path.realpath, [*inputs, settings.vocab_file]))
   for path in outputs:
     if os.path.realpath(path) in taken:
-      raise ValueError(f"--output_file: {path} is an input, or named twice")
+      raise ValueError(
+        f"--output_file: {path} is an input, or named twice; name another file"
+      )
     taken.add(os.path.realpath(path))
   return inputs, outputs
 

@@ -156,7 +156,7 @@ class Settings:
     try:
       values(["", f"--{name}={_as_text(value)}"])
     except flags.Error as error:
-      raise ValueError(str(error)) from None
+      raise ValueError(_describe_value(error, cls)) from None
     parsed = values[name].value
     return tuple(parsed) if isinstance(parsed, list) else parsed
 
@@ -186,9 +186,9 @@ class Settings:
         continue
       is_idle = getattr(self, name) in ("", flag.default)
       if name in self.given and not is_idle and not any(map(self._has, needs)):
-        raise ValueError(
-          f"--{name} needs {' or '.join(f'--{n}' for n in needs)}"
-        )
+        value = _spell(getattr(self, name))
+        others = " or ".join(f"--{n}" for n in needs)
+        raise ValueError(f"--{name}={value} needs {others}")
 
   def _has(self, need: str) -> bool:
     """Returns whether a flag has a value, such as "masks=true"."""
@@ -196,10 +196,7 @@ class Settings:
     value = getattr(self, name)
     if not expected:
       return bool(value)
-    text = str(value)
-    if isinstance(value, bool):
-      text = text.lower()
-    return text == expected
+    return _spell(value) == expected
 
   def flag_values(self) -> dict[str, Any]:
     """Returns the values of the flags by name."""
@@ -249,6 +246,11 @@ def _as_text(value: Any) -> str:
   return os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
 
 
+def _spell(value: Any) -> str:
+  """Returns a flag's value as --help shows it."""
+  return _as_text(value).lower() if isinstance(value, bool) else _as_text(value)
+
+
 def parse_values(
   settings_class: type[Settings], given: Mapping[str, Any]
 ) -> flags.FlagValues:
@@ -274,8 +276,11 @@ def parse_values(
   for name, value in given.items():
     is_list = isinstance(value, (list, tuple)) and name in values
     if is_list and values[name].value != [_as_text(part) for part in value]:
+      takes_list = isinstance(values[name].value, list)
+      takes = "texts without commas or quotes" if takes_list else "one value"
       raise ValueError(
-        f"flag --{name}={value!r}: would be read as {values[name].value!r}"
+        f"--{name}={value!r}: would be read as {values[name].value!r}; "
+        f"expected {takes}"
       )
   return values
 
@@ -315,8 +320,60 @@ def _parse(settings_class, values, arguments, takes_others=False) -> list[str]:
       _describe_unknown(error.flagname, settings_class)
     ) from None
   except flags.Error as error:
-    raise ValueError(f"{error}; see --help") from None
+    raise ValueError(_describe_value(error, settings_class)) from None
   return words
+
+
+def _describe_value(error: flags.Error, settings_class: type[Settings]) -> str:
+  """Says what the flag takes that was given a value that it does not take.
+
+  absl repeats what Python's functions say, such as "invalid literal for int()
+  with base 10: 'many'", and what a flag takes in words of its own a type.
+  """
+  fault = error.__context__
+  name = re.match(r"(?:flag )?--(\w+)=", str(error))
+  if isinstance(fault, OSError):
+    return (
+      f"--flagfile={fault.filename}: {fault.strerror}; expected a file of "
+      "--name=value lines"
+    )
+  if not (name and name[1] in settings_class.flags_by_name()):
+    return f"{error}; expected --name=value; see --help"
+  if not isinstance(fault, (TypeError, ValueError, OverflowError)):
+    return str(error).removeprefix("flag ")
+
+  given = str(error).removesuffix(str(fault)).removeprefix("flag ")
+  hint = typing.get_type_hints(settings_class)[name[1]]
+  flag = settings_class.flags_by_name()[name[1]]
+  value = given.partition("=")[2].removesuffix(": ")
+  return f"{given}expected {_describe_values(flag, hint, value)}"
+
+
+def _describe_values(flag: Flag, hint: Any, value: str) -> str:
+  """Says which values a flag takes, for one that it does not take."""
+  if flag.choices:
+    closest = difflib.get_close_matches(value, flag.choices, 1)
+    cure = f"; did you mean {closest[0]}?" if closest else ""
+    words = "one of " if len(flag.choices) > 1 else ""
+    return f"{words}{', '.join(flag.choices)}{cure}"
+  value_types = set(typing.get_args(hint) or [hint])
+  if bool in value_types:
+    return "true or false"
+
+  text = "a whole number" if int in value_types else "a number"
+  least, most, default = map(_show, (flag.least, flag.most, flag.default))
+  if most:
+    text += f" from {least} to {most}"
+  elif least:
+    text += f" of at least {least}"
+  return text + (f", such as {default}" if default else "")
+
+
+def _show(bound: Any) -> str:
+  """Returns a bound or default of a number, "" without one."""
+  if isinstance(bound, float):
+    return f"{bound:.15g}"
+  return str(bound) if isinstance(bound, int) else ""
 
 
 def _describe_unknown(name: str, settings_class: type[Settings]) -> str:
@@ -342,6 +399,8 @@ def _describe_stray(words: list[str]) -> str:
   """
   place = len(sys.argv) - len(words)
   if sys.argv[place:] != words:  # Those of --flagfile are not there.
+    if words[0] not in sys.argv:
+      return f"--flagfile: {words[0]!r} is no flag: expected --name=value"
     place = sys.argv.index(words[0])
 
   # From the flag before it to the next one.
@@ -367,7 +426,7 @@ def _check_floats(values: flags.FlagValues) -> None:
     value = values[name].value
     if isinstance(value, float) and not math.isfinite(value):
       raise flags.IllegalFlagValueError(
-        f"flag --{name}={value}: expected a finite number"
+        f"--{name}={value}: expected a finite number"
       )
 
 
@@ -442,9 +501,7 @@ def describe_flags(
 def _describe_flag(name: str, flag: Flag, instead: str) -> str:
   """Describes a flag; `instead` names the flags with which it is not needed."""
   has_default = flag.default not in (None, REQUIRED)
-  default = _as_text(flag.default) if has_default else "..."
-  if isinstance(flag.default, bool):
-    default = default.lower()
+  default = _spell(flag.default) if has_default else "..."
 
   line = f"  --{name}={default}"
   if flag.choices:

@@ -236,7 +236,10 @@ def choose_layers(
     old, new = f"{_LAYER}{layer}/", f"{_LAYER}{place}/"
     names = [name for name in weights.shapes if name.startswith(old)]
     if not names:
-      raise ValueError(f"--layers: no layer {layer} in {folder.source}")
+      raise ValueError(
+        f"--layers={','.join(map(str, layers))}: no layer {layer} in "
+        f"{folder.source}: expected 0 to {config.num_hidden_layers - 1}"
+      )
     stored |= {name.replace(old, new): name for name in names}
 
   # Nothing is read yet: the new names lead to the stored ones.

@@ -25,7 +25,12 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
   for pattern in filter(None, map(str.strip, patterns.split(","))):
     matches = _glob(pattern)
     if not matches:
-      raise ValueError(f"--{flag}: no file matches {pattern!r}")
+      fault = f"--{flag}: no file matches {pattern!r}"
+      if os.path.isdir(pattern):
+        fault += f", a folder; expected files, such as {pattern.rstrip('/')}/*"
+      elif not (remote.is_remote(pattern) or glob.has_magic(pattern)):
+        fault += _suggest(*os.path.split(pattern))
+      raise ValueError(fault)
     paths.extend(matches)
 
   # An empty flag, or one of commas alone, has no pattern.
@@ -38,7 +43,9 @@ def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:
   """Raises a ValueError if a program would write over its input."""
   taken = set(map(os.path.realpath, inputs))
   if output_file and os.path.realpath(output_file) in taken:
-    raise ValueError(f"--output_file={output_file} is an input")
+    raise ValueError(
+      f"--output_file={output_file} is an input; name another file"
+    )
 
 
 def _glob(pattern: str) -> list[str]:

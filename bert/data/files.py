@@ -94,7 +94,9 @@ def read_raw_lines(path: str, opener: Opener = open_bytes) -> Iterator[bytes]:
     try:
       yield from lines
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-      raise ValueError(f"{path}: damaged compressed file ({error})") from None
+      raise ValueError(
+        f"{path}: damaged compressed file ({error}); copy or compress it again"
+      ) from None
 
 
 def _decompress_xz(file: BinaryIO) -> Iterator[bytes]:

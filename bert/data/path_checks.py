@@ -78,7 +78,7 @@ def _of_new_files(flag: str, names: str) -> str:
 
 def _of_new_folder(flag: str, path: str) -> str:
   if os.path.exists(path) and not os.path.isdir(path):
-    return "not a folder"
+    return "not a folder; expected a folder, which may be new"
   return _find_obstacle(path)
 
 
@@ -101,7 +101,7 @@ def _find_obstacle(path: str) -> str:
   while not os.path.exists(folder):
     folder = os.path.dirname(folder)
   if not os.path.isdir(folder):
-    return f"{folder} is a file, not a folder"
+    return f"{folder} is a file, not a folder: name another place, or move it"
   can_write = os.access(folder, os.W_OK | os.X_OK)
   return "" if can_write else f"{folder} may not be written to"
 

@@ -370,12 +370,12 @@ def add_up(
     )
   total = Statistics(*map(sum, zip(*statistics, strict=True)))
   if not total.documents:
-    raise ValueError("the input holds no text")
+    raise ValueError("--input_file: the input holds no text; expected some")
 
   # No block had two documents, so there is not one record.
   if total.documents == total.documents_alone:
     size = settings.documents_per_block
-    fault = "the input is one document"
+    fault = "--input_file: the input is one document"
     if size:
       fault = f"no block of --documents_per_block={size} holds two documents"
     raise ValueError(

@@ -172,7 +172,10 @@ def _cure(path: str) -> str:
 def read_record(path: str) -> dict[str, Any]:
   """Returns the record of an index; a ValueError if it lacks one."""
   if not files.exists(f"{path}.json"):
-    raise ValueError(f"{path}: lacks {path}.json, which says of what")
+    raise ValueError(
+      f"{path}: lacks {path}.json, which says of what: no index of ours, or "
+      f"{_cure(path)}"
+    )
   record = files.read_json(f"{path}.json")
 
   # Anybody may have written it.

@@ -313,7 +313,8 @@ def override(trained: TrainedModel, values: Mapping[str, Any]) -> TrainedModel:
   for name in values:
     if name not in names:
       raise ValueError(
-        f"--{name}: a model of the kind {kind} has only {', '.join(names)}"
+        f"--{name}={values[name]}: a model of the kind {kind} has only "
+        f"{', '.join(names)}"
       )
 
   # What a setting may be depends on the model, or on another setting.

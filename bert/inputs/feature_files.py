@@ -235,7 +235,9 @@ def open_or_make(
   with atomic.replace_all_on_success(paths) as (index_file, rows_file):
     index = _write_rows(rows_file, rows, shows_progress)
     if not len(index["lengths"]):
-      raise ValueError(f"{path}: no example to make features of")
+      raise ValueError(
+        f"{path}: no example to make features of: expected one or more"
+      )
 
     index.update(key=key, facts=json.dumps(facts))
     with open(index_file, "wb") as output:

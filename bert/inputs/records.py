@@ -557,7 +557,8 @@ def _walk(path: str, begin: int, size: int) -> int:
       if header != record_writer.frame_header(length):
         fault = _NO_LENGTH
       elif end > size:
-        fault = f"the record is cut short; the file has {size} bytes"
+        fault = f"the record is cut short; the file has {size} bytes; expected "
+        fault += f"{end} or more: copy or make it again"
       if fault:
         number = "" if begin else f"record {count}, "
         raise ValueError(f"{path}: {number}at byte {start}: {fault}")

@@ -378,8 +378,8 @@ def choose_labels(
   # Where every text has exactly one label, one label leaves nothing to learn.
   if len(labels) < problem.least_labels:
     raise ValueError(
-      f"expected two labels or more, found only {labels[0]}: pass others with"
-      f" --labels, and an --output_dir without another {labels_file}"
+      f"--labels: expected two labels or more, found only {labels[0]}: pass "
+      f"others, and an --output_dir without another {labels_file}"
     )
   return labels
 

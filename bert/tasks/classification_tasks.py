@@ -421,10 +421,12 @@ def _find_files(
       paths[kind] = path
 
   if not paths:
+    if not folder:
+      raise ValueError("no data: pass --train_file, --eval_file or --data_dir")
     names = ", ".join(itertools.chain(*file_search.SPLITS.values()))
-    there = file_search.describe_missing(folder or "")
+    there = file_search.describe_missing(folder)
     raise ValueError(
-      f"--data_dir={folder or ''}: no file of {names} there; expected"
+      f"--data_dir={folder}: no file of {names} there; expected"
       f" a name such as train.tsv, ending in {', '.join(_ENDINGS)}, with or"
       f" without .gz or .xz after it; {there}"
     )

@@ -70,7 +70,8 @@ def read(path: str, names: Sequence[str] = ()) -> Iterator[Row]:
       found = _read_list(values, key, location)
       if len(found) != len(words):
         raise ValueError(
-          f"{location}: {len(words)} and {len(found)} 'tokens' and {key!r}"
+          f"{location}: {len(words)} and {len(found)} 'tokens' and {key!r}; "
+          "expected as many of both"
         )
       tags = [_name_tag(tag, names, location) for tag in found]
     yield Row(location, words, tags)

@@ -125,7 +125,10 @@ def find_checkpoint(path: str) -> str:
   if _exists(release := tf.io.gfile.join(path, _RELEASED)):
     return release
   entries = sorted(tf.io.gfile.listdir(path))[:10]
-  raise ValueError(f"{path}: no checkpoint there; the folder holds {entries}")
+  raise ValueError(
+    f"{path}: no checkpoint there; the folder holds {entries}; expected "
+    "model.ckpt-<step> or bert_model.ckpt, each with .index and .data-..."
+  )
 
 
 def _exists(prefix: str) -> bool:
@@ -590,5 +593,7 @@ def delete_before(folder: str, step: int) -> None:
 
 def plain_message(error: Exception) -> str:
   """Returns an error's message without the names of operations around it."""
+  if isinstance(error, FileNotFoundError):
+    return f"lacks {error.filename}: copy it, too, beside the index"
   message = getattr(error, "message", str(error))
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)

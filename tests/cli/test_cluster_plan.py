@@ -124,4 +124,4 @@ def test_a_dry_run_is_of_a_training(tmp_path):
     dry_run=4,
     bandwidth_gbit=10,
   )
-  program_flags.assert_refused(result, "--dry_run needs --do_train")
+  program_flags.assert_refused(result, "--dry_run=4 needs --do_train")

@@ -61,7 +61,7 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
   said = f"--max_seq_length=64, as {path} says\n"
   assert capsys.readouterr().err == said
   path.write_text('{"problem": "tagging"}')
-  message = "prediction.json: flag --problem=tagging: value should be one of"
+  message = "prediction.json: --problem=tagging: expected one of"
   with pytest.raises(ValueError, match=message):
     program_flags.read(
       run_classifier.ClassifierSettings,
@@ -87,7 +87,7 @@ def test_what_a_training_recorded_is_checked_as_flags(tmp_path, name, value):
   path = tmp_path / "prediction.json"
   path.write_text(json.dumps({name: value}))
   flags = {"output_dir": tmp_path, "task_name": "file", "vocab_file": "v"}
-  with pytest.raises(ValueError, match=f"{path}: flag --{name}=.*"):
+  with pytest.raises(ValueError, match=f"{path}: --{name}=.*"):
     program_flags.read(
       run_classifier.ClassifierSettings,
       fine_tuning.read_settings,

@@ -94,8 +94,8 @@ def test_values_have_the_types_of_their_fields():
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    ({"age": 2, "is_new": True}, "--age needs --is_new=false"),
-    ({"tone": "d", "kind": "x"}, "--tone needs --kind=y or --size"),
+    ({"age": 2, "is_new": True}, "--age=2 needs --is_new=false"),
+    ({"tone": "d", "kind": "x"}, "--tone=d needs --kind=y or --size"),
   ],
 )
 def test_a_flag_without_effect_is_refused(given, message):
@@ -120,7 +120,7 @@ def test_values_of_a_json_object_are_those_of_a_command_line():
     ({}, "path"),
     ({"path": "p", "colour": 1}, "no flag is called --colour"),
     ({"path": "p", "size": 0}, "size"),
-    ({"path": "p", "kind": "z"}, "x|y"),
+    ({"path": "p", "kind": "z"}, "x, y"),
   ],
 )
 def test_wrong_values_are_refused(given, message):
@@ -267,60 +267,6 @@ def test_help_shows_groups_and_defaults(ends):
   assert (
     "\n  --precision=float32  (float32, bfloat16, auto)\n      The " in output
   )
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    (["--vocab_fil=v"], "no flag is called --vocab_fil: did you mean --vocab_"),
-    # The original's README says so where cased models are meant.
-    (["--do_lower=False"], "--do_lower: did you mean --do_lower_case?"),
-    (["--zzz"], "no flag is called --zzz; see --help"),
-    (
-      ["--init_layers_from=deep:0,2"],
-      "no flag is called --init_layers_from: use python convert_checkpoint.py",
-    ),
-    (
-      ["--word_vectors", "a.txt"],
-      "no flag is called --word_vectors: use python -m bert.contrib.word_vec",
-    ),
-    (["--input_file=a"], "missing --output_file, --model (or --vocab_file); s"),
-    (["--max_seq_length=x"], "--max_seq_length=x: invalid literal for int() w"),
-    (["d", "--input_file=a"], "unexpected argument 'd': expected --name=value"),
-    # No flag behind a stray word is read, so none of them is called missing.
-    (
-      ["--vocab_file=/x/my", "c.txt", "--output_file=b", "--input_file=a"],
-      "unexpected argument 'c.txt': a value with spaces needs quotes: "
-      "'--vocab_file=/x/my c.txt'",
-    ),
-    (
-      ["--vocab_file", "my", "new", "c.txt", "--output_file=b"],
-      "unexpected argument 'new': a value with spaces needs quotes: "
-      "'--vocab_file=my new c.txt'",
-    ),
-    (
-      ["--vocab_file", "=", "c.txt", "--output_file=b"],
-      "unexpected argument 'c.txt': write --vocab_file=c.txt without spaces",
-    ),
-    (
-      ["--vocab_file=", "c.txt", "--output_file=b"],
-      "unexpected argument 'c.txt': write --vocab_file=c.txt without spaces",
-    ),
-    (
-      ["--compress", "false", "--output_file=b"],
-      "unexpected argument 'false': write --compress=false without spaces",
-    ),
-    (
-      ["--dupe_factor=5", "times", "--output_file=b"],
-      "unexpected argument 'times': expected --name=value; see --help",
-    ),
-    (["--vocab_file=c", "--", "d"], "unexpected argument 'd': expected --name"),
-  ],
-)
-def test_wrong_flags_are_told_in_one_line(arguments, message):
-  path = str(paths.ROOT / "create_pretraining_data.py")
-  result = program_flags.run_here([sys.executable, path, *arguments])
-  program_flags.assert_refused(result, message)
 
 
 @pytest.mark.parametrize("flag", ["--old=1", "--noold"])

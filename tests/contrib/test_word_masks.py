@@ -164,10 +164,13 @@ def test_processes_and_beam_make_the_same_records():
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"segmenter": "ltp"}, "--segmenter=ltp: value should be one of <jieba>"),
-    ({"do_whole_word_mask": False}, "--segmenter needs --do_whole_word_mask"),
+    ({"segmenter": "ltp"}, "--segmenter=ltp: expected jieba"),
+    (
+      {"do_whole_word_mask": False},
+      "--segmenter=jieba needs --do_whole_word_mask",
+    ),
     # Whatever draws masks while it reads records sees no text.
-    ({"masks": False}, "--do_whole_word_mask needs --masks=true"),
+    ({"masks": False}, "--do_whole_word_mask=true needs --masks=true"),
     (
       {"vocab_file": "zh.words"},
       "--segmenter needs a vocab.txt, not zh.words: only there every Chinese",

@@ -113,7 +113,7 @@ def test_the_rest_is_left_out_unless_a_head_is_asked_for(deep, tmp_path):
   [
     ("0,x", "--layers=0,x: expected the numbers of layers, from 0, such as"),
     ("0,-1", "--layers=0,-1: expected the numbers of layers, from 0, such as"),
-    ("0,4", "--layers: no layer 4 in "),
+    ("0,4", "--layers=0,4: no layer 4 in "),
   ],
 )
 def test_layers_that_are_not_there_are_refused(deep, layers, message, tmp_path):

@@ -1,4 +1,4 @@
-"""Whether flags name paths that can be used; more is in test_wrong_commands."""
+"""Whether flags name paths that can be used; more is in test_mistakes."""
 
 import pytest
 import tensorflow as tf

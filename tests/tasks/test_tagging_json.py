@@ -83,7 +83,7 @@ def test_a_text_to_predict_may_lack_entities(tmp_path):
     (
       {"tokens": ["a", "b"], "ner_tags": [0]},
       NAMES,
-      "2 and 1 'tokens' and 'ner_tags'",
+      "2 and 1 'tokens' and 'ner_tags'; expected as many of both",
     ),
     (
       {"tokens": ["a"], "ner_tags": [3]},
