@@ -146,6 +146,12 @@ def with_kind(settings: _Settings) -> _Settings:
   """
   values = settings.flag_values()
   if not (vocab_file := values["vocab_file"]):
+    if settings.strip_accents is not None:
+      value = str(settings.strip_accents).lower()
+      raise ValueError(
+        f"--strip_accents={value} says how texts become tokens of a "
+        "vocabulary, and there is none: pass --vocab_file too"
+      )
     return settings
   kind, source = vocabulary_table.kind_of(vocab_file), vocab_file
   is_plain = kind is vocabulary_table.WORD_PIECES

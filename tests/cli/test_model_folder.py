@@ -386,6 +386,21 @@ def test_a_flag_that_contradicts_the_kind_is_refused(
     assert found.vocab_file == str(folder / name)
 
 
+@pytest.mark.parametrize("strips", [True, False])
+def test_how_words_are_split_needs_a_vocabulary(folder, strips):
+  """run_pretraining.py does without one; the flag was ignored then."""
+  settings = read(init_checkpoint=folder, vocab_file=folder / "vocab.txt")
+  settings = dataclasses.replace(
+    settings, vocab_file=None, strip_accents=strips
+  )
+  with pytest.raises(ValueError) as raised:
+    model_folder.with_kind(settings)
+  assert str(raised.value) == (
+    f"--strip_accents={str(strips).lower()} says how texts become tokens of a "
+    "vocabulary, and there is none: pass --vocab_file too"
+  )
+
+
 def test_other_special_tokens_are_refused(folder):
   path = folder / "special_tokens_map.json"
   path.write_text(json.dumps({"cls_token": "[CLS]", "sep_token": "</s>"}))
