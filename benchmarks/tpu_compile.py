@@ -12,7 +12,8 @@ A row of the table is the pre-training update of a model with random weights,
 and the bytes of a chip: those of its arguments (weights, moments, a batch), how
 many of these are updated in place, those of temporary values, of the program
 itself, and the most of all values at a time; beside that is the estimate of
-bert/training/memory.py. BERT-Tiny takes 40 s of CPU a row, BERT-Base 150 s.
+bert/training/memory.py. BERT-Tiny takes 40 s of CPU a row, BERT-Base and
+-Large 150 s, and BERT-Large 12 GB of memory.
 docs/clusters.md says what this shows and what not.
 """
 
