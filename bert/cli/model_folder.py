@@ -150,7 +150,7 @@ def with_kind(settings: _Settings) -> _Settings:
       value = str(settings.strip_accents).lower()
       raise ValueError(
         f"--strip_accents={value} says how texts become tokens of a "
-        "vocabulary, and there is none: pass --vocab_file too"
+        "vocabulary, and no vocabulary is given: pass --vocab_file too"
       )
     return settings
   kind, source = vocabulary_table.kind_of(vocab_file), vocab_file

@@ -397,7 +397,7 @@ def test_how_words_are_split_needs_a_vocabulary(folder, strips):
     model_folder.with_kind(settings)
   assert str(raised.value) == (
     f"--strip_accents={str(strips).lower()} says how texts become tokens of a "
-    "vocabulary, and there is none: pass --vocab_file too"
+    "vocabulary, and no vocabulary is given: pass --vocab_file too"
   )
 
 
