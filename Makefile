@@ -98,7 +98,7 @@ models: $(MODELS)
 PYTEST := -m pytest --numprocesses=2 --dist=loadfile --max-worker-restart=0
 
 test: $(VENV)/requirements-dev
-	$(RUN) $(PYTEST)
+	$(RUN) $(PYTEST) -o faulthandler_timeout=600 --durations=10
 
 # As on a processor without AVX512, whose libraries compute otherwise. Without
 # bfloat16, since TensorFlow asks the real processor whether it has that, and

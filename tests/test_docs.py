@@ -279,6 +279,13 @@ def test_flags_in_prose_exist_somewhere(page, declared):
   assert set(_FLAG.findall(text)) <= known
 
 
+def test_programs_that_use_a_model_take_it_with_model(declared):
+  """As docs/checkpoints.md says; an export is no model to start from."""
+  programs = [name for name in declared if "/" not in name]
+  lacking = [name for name in programs if "model" not in declared[name]]
+  assert lacking == ["predict.py"] and len(programs) == 17
+
+
 def run_python(page: pathlib.Path) -> str:
   """Runs the page's Python in the current folder; returns what it prints."""
   output = io.StringIO()

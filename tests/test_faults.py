@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -23,6 +24,16 @@ def find_kinds():
   [campaign] = [node for node in body if isinstance(node, ast.ClassDef)]
   methods = [n for n in campaign.body if isinstance(n, ast.FunctionDef)]
   return [node.name for node in methods if not node.name.startswith("_")]
+
+
+def test_the_table_of_the_page_has_a_row_for_each_kind_of_round():
+  page = (paths.ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+  table = page.partition("| kind | rounds | lost |")[2].partition("\n\n")[0]
+  named = {line.split(" | ")[0].strip("| ") for line in table.splitlines()}
+  titles = []
+  for path in CAMPAIGN.parent.glob("*.py"):
+    titles += re.findall(r'rows\.Row\("(.*)"\)', path.read_text())
+  assert len(titles) > 10 and named.issuperset(titles)
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """What pip installs of this folder, and that it works elsewhere."""
 
+import ast
+import collections
 import importlib
+from importlib import metadata
 import json
 import pathlib
 import re
@@ -16,6 +19,7 @@ import pytest
 import bert
 from bert import __main__ as bert_main
 from bert import modeling
+import house
 import paths
 
 # What a user's own folder may hold; none of it may be taken for ours.
@@ -146,6 +150,42 @@ def test_the_lock_has_a_file_of_each_package_in_a_version_that_is_allowed():
   for needed in read_requirements("requirements/dev.txt"):
     version = locked[utils.canonicalize_name(needed.name)]
     assert needed.specifier.contains(version), f"{needed}: {version}"
+
+
+def imported_packages():
+  """Returns the files that import a package of others, by its name."""
+  found = collections.defaultdict(set)
+  for path in house.product_files():
+    for node in ast.walk(ast.parse((paths.ROOT / path).read_text())):
+      names = []
+      if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+      elif isinstance(node, ast.ImportFrom):
+        names = [node.module or ""]
+      for name in names:
+        found[name.partition(".")[0]].add(str(path))
+  ours = {path.stem for path in house.product_files()} | {"bert", ""}
+  return {
+    name: files
+    for name, files in found.items()
+    if name not in ours | sys.stdlib_module_names
+  }
+
+
+def test_a_requirement_names_every_package_that_is_imported():
+  """Another one's requirement may do without it some day."""
+  named = {
+    utils.canonicalize_name(needed.name)
+    for path in (paths.ROOT / "requirements").glob("*.txt")
+    if path.stem not in ("lock", "bench", "tpu-compile")
+    for needed in read_requirements(path)
+  }
+  distributions = metadata.packages_distributions()
+  for name, files in imported_packages().items():
+    # mkdocstrings[python] brings it, and calls docs/root_pages.py with it.
+    if name != "griffe":
+      found = map(utils.canonicalize_name, distributions[name])
+      assert not named.isdisjoint(found), f"{name}, which {files} import"
 
 
 REPORT = {

@@ -128,13 +128,14 @@ def test_padded_and_trimmed_batches_give_the_same_predictions(
   )
 
 
-def test_a_note_says_that_a_folder_lacks_its_settings(trained):
+def test_a_note_says_that_a_folder_lacks_its_settings(trained, tmp_path):
   folder, _ = trained
-  recorded = [folder / "out" / f"{n}.json" for n in ("settings", "training")]
+  out = copy_trained(trained, tmp_path)
+  recorded = [out / f"{name}.json" for name in ("settings", "training")]
   contents = [path.read_bytes() for path in recorded]
   for path in recorded:
     path.unlink()
-  result = run_tiny(folder, data_dir=folder, **PERFECT)
+  result = run_tiny(folder, data_dir=folder, output_dir=out, **PERFECT)
   for path, name in zip(recorded, ("problem, ", "seed, "), strict=True):
     assert f"note: no {path}: how the checkpoint beside" in result.stderr
     assert name in result.stderr

@@ -49,7 +49,8 @@ def test_updates_compile_for_xla(program, flags, monkeypatch, tmp_path):
   kinds = {value.dtype.name for value in weights[0].values()}
   assert kinds == {"float32", "int64"}  # In bfloat16, too.
   # Dropout included: its masks are the same with and without XLA.
-  tolerance = 2e-2 if "precision" in flags else 1e-4
+  # In bfloat16 5e-4 were measured; a weight moves by up to 5e-3 in all.
+  tolerance = 2e-3 if "precision" in flags else 1e-4
   for name, value in weights[1].items():
     if "key/bias" not in name:  # Its gradient is rounding alone.
       np.testing.assert_allclose(

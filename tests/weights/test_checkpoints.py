@@ -86,7 +86,7 @@ def test_loads_everything_or_lists_what_does_not_fit(tmp_path):
   assert found["c"].numpy() == 0.0
 
 
-def test_passes_over_what_is_optional_and_the_state_of_training(tmp_path):
+def test_skips_what_is_optional_and_the_state_of_training(tmp_path):
   saved = {"bert/x": 1.0, "bert/x/adam_m": 1.0, "cls/old": 1.0}
   prefix = write(tmp_path, **saved, global_step=9)
   found = {"bert/x": tf.Variable(0.0), "cls/new": tf.Variable(5.0)}
@@ -136,7 +136,7 @@ def test_a_local_file_is_read_twice_and_never_whole_in_memory(source, reads):
   assert max(most) <= 2 or reads == 1
 
 
-def test_passes_over_the_slots_of_other_optimizers(tmp_path):
+def test_skips_the_slots_of_other_optimizers(tmp_path):
   slots = ["LAMB", "LAMB_1", "lamb_m", "lamb_v", "Adam", "Adam_1", "vr", "vc"]
   slots += ["AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"]
   saved = {f"bert/x/{slot}": 0.5 for slot in slots}
