@@ -62,6 +62,12 @@ def model(tmp_path_factory):
   return Echo(tiny_models.make_maker(folder, ["text"]))
 
 
+@pytest.fixture
+def own_model(tmp_path):
+  """A model that no server of another test has used."""
+  return Echo(tiny_models.make_maker(tmp_path, ["text"]))
+
+
 def start_server(model, limits):
   """Returns the server and its port."""
   listener = socket.create_server(("127.0.0.1", 0))
@@ -218,15 +224,17 @@ def test_a_large_body_is_refused_in_words(port):
   assert answer == b""  # It left before that many came.
 
 
-def test_all_answers_come_from_one_thread(port, model):
-  exchange(port, request())
-  assert len(model.threads) == 1
+def test_all_answers_come_from_one_thread(own_model):
+  port = start(own_model, LIMITS)
+  together(lambda _: exchange(port, request()), range(8))
+  assert len(own_model.threads) == 1
 
 
-def test_attention_is_computed_for_one_at_a_time(port, model):
+def test_attention_is_computed_for_one_at_a_time(own_model):
+  port = start(own_model, LIMITS)
   body = request("/attention", b'{"text": "", "layer": 0, "head": 0}')
   together(lambda _: exchange(port, body), range(8))
-  assert model.most == 1
+  assert own_model.most == 1
 
 
 def test_a_request_that_fails_fails_no_other(port):
