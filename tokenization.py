@@ -460,7 +460,8 @@ class FullTokenizer:
     for token in ("[UNK]", *sorted(never_split)):
       if token not in self.vocab:
         raise ValueError(
-          f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens"
+          f"{vocab_file}: no line {token!r} among {len(self.vocab)} tokens; "
+          "expected the vocabulary of a BERT, one token a line"
         )
 
     self.inv_vocab = {index: token for token, index in self.vocab.items()}

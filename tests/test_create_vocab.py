@@ -88,31 +88,6 @@ def test_no_more_pieces_than_asked_for_and_the_same_each_time():
   assert set(words) <= set(first)
 
 
-@pytest.mark.parametrize(
-  ("content", "flags", "message"),
-  [
-    (b" \n\n", {"do_lower_case": False}, "--input_file=text: it holds no word"),
-    (b"caf\xe9\n", {"vocab_size": 99}, r"text:1: not UTF-8: b'caf\xe9"),
-    (b"ab!\n", {"vocab_size": 9}, "--vocab_size=9: expected at least 10"),
-    (b"ab!\n", {"vocab_size": 4}, "--vocab_size=4: expected at least 5"),
-    (b"ab\n", {"reserved_tokens": "[UNK]"}, "[UNK]: expected [PAD] first"),
-    (b"ab\n", {"output_file": "./text"}, "--output_file=./text is an input"),
-    (b"ab\n", {"input_file": "t*s"}, "--input_file: no file matches 't*s'"),
-    (b"ab\n", {"model": "bpe"}, "expected a name that ends in .model"),
-    (b"ab\n", {"output_file": "v.words"}, "a name that ends in none of .model"),
-  ],
-)
-def test_errors_are_one_line(tmp_path, monkeypatch, content, flags, message):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "text").write_bytes(content)
-  flags = {"input_file": "text", "output_file": "v", **flags}
-  result = program_flags.run_here(
-    program_flags.command("create_vocab", **flags)
-  )
-  program_flags.assert_refused(result, message)
-  assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
 @pytest.mark.parametrize("model", ["wordpiece", "unigram"])
 def test_a_column_of_json_lines_is_the_text(write, model):
   ending = "" if model == "wordpiece" else ".model"
@@ -218,34 +193,3 @@ def test_a_vocabulary_is_extended(tmp_path, monkeypatch, corpus):
     f"wrote new.txt: {len(old) + 2} tokens\n  next: python convert_checkpoint"
   )
   assert f"{end}.py --input=. --add_tokens=new.txt" in result.stdout
-
-
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    ({"vocab_size": 99}, "--vocab_size has no effect with --extend, which"),
-    ({"reserved_tokens": "[PAD]"}, "--reserved_tokens has no effect with --"),
-    ({"model": "words", "vocab_size": 9}, "--model has no effect with --ext"),
-    ({"extend": "v.model"}, "--extend=v.model: expected a vocabulary of Wor"),
-    ({"extend": "none.txt"}, "--extend=none.txt: no such file"),
-    ({"output_file": "vocab.txt"}, "--output_file=vocab.txt is an input"),
-    ({"do_lower_case": False}, "--do_lower_case=false: the tokens of vocab.txt "
-                               "are not cased: pass --do_lower_case=true"),
-    ({"extend": "cased.txt"}, "cased.txt are cased: pass --do_lower_case=fal"),
-    ({"extend": "twice.txt"}, "twice.txt:3: 'the' is on line 2, too; expect"),
-    ({"extend": ""}, "--added_tokens=9 needs --extend"),
-  ],
-)  # fmt: skip
-def test_a_vocabulary_is_not_extended(tmp_path, monkeypatch, flags, message):
-  monkeypatch.chdir(tmp_path)
-  files = {"vocab.txt": "[UNK]\nthe\n", "cased.txt": "[UNK]\nThe\nthe\n"}
-  files |= {"twice.txt": "[UNK]\nthe\nthe\n", "text": "words\n", "v.model": "x"}
-  for name, content in files.items():
-    pathlib.Path(name).write_text(content)
-  flags = {"extend": "vocab.txt", "added_tokens": 9, **flags}
-  flags = {"input_file": "text", "output_file": "new", **flags}
-  program_flags.assert_refused(
-    program_flags.run_here(program_flags.command("create_vocab", **flags)),
-    message,
-  )
-  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)

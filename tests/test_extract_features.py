@@ -275,35 +275,6 @@ def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
   np.testing.assert_allclose(found["vector"], vector, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-  "flags,message",
-  [
-    ({"layers": "-1,2"}, "--layers=-1,2: expected numbers from -2 to 1, sep"),
-    ({"layers": "last"}, "--layers=last: expected numbers"),
-    ({"layers": ""}, "--layers=: expected numbers"),
-    ({"input_file": "/nowhere"}, "--input_file: no file matches '/nowhere'"),
-    ({"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
-    ({"max_seq_length": 17}, "--max_seq_length=17 is above the config's"),
-    ({"texts": []}, "in.txt: the input is empty"),
-    (
-      {"input_file": "-", "text_column": "x"},
-      "--text_column needs --input_file=<a file of JSON Lines",
-    ),
-    ({"texts": ["bad \udcff"]}, r"in.txt:1: not UTF-8: b'bad \xff"),
-    ({"output_file": "in.txt"}, "in.txt is an input"),
-    ({"vocab_file": "wrong.txt"}, "they are of different models"),
-  ],
-)
-def test_bad_flags(model_folder, tmp_path, monkeypatch, flags, message):
-  monkeypatch.chdir(tmp_path)
-  words = ["[UNK]", "[CLS]", "[SEP]", *map(str, range(300))]
-  (tmp_path / "wrong.txt").write_text("\n".join(words))
-  with pytest.raises(ValueError, match=re.escape(message)):
-    extract(model_folder, tmp_path, **flags)
-  left = sorted(path.name for path in tmp_path.iterdir())
-  assert left == ["in.txt", "wrong.txt"]
-
-
 def test_a_checkpoint_of_another_model(tmp_path):
   tiny_models.write_masked_lm(tmp_path, lambda n: "layer_1/output" not in n)
   with pytest.raises(ValueError, match="- bert/encoder/layer_1/output/Layer"):

@@ -194,29 +194,6 @@ def test_an_end_while_the_input_is_open():
   process.stdin.close()
 
 
-@pytest.mark.parametrize(
-  ("flags", "message"),
-  [
-    ({"text": "a", "input_file": "b"}, "--text and --input_file are given"),
-    ({"text": "a", "port": 80}, "--port=80 needs --serve"),
-    (
-      {"serve": True, "input_format": "tsv"},
-      "needs --serve=false",
-    ),
-    ({"serve": True, "text": "a"}, "--serve and --text are given: give one"),
-    ({"serve": True, "output_file": "x"}, "--serve and --output_file are"),
-    ({"input_file": os.devnull}, "--input_file=/dev/null: the input is empty"),
-    ({"export_dir": "/none"}, "--export_dir=/none: no such folder"),
-  ],
-)
-def test_flags_that_contradict_and_empty_input(trained, flags, message):
-  with pytest.raises(ValueError, match=message):
-    flags = {"export_dir": trained[0] / "export", **flags}
-    program_flags.run_main(
-      predict_program, predict_program.PredictSettings, **flags
-    )
-
-
 def test_predict_needs_none_of_the_code_of_the_model(trained, tmp_path):
   needed = ["predict.py", "tokenization.py", "bert/__init__.py"]
   names = ("__init__", "program", "typed_flags", "flag_texts", "removed_flags")

@@ -302,41 +302,6 @@ def test_devices_share_the_batches_of_tasks_not_of_the_run(tasks):
   assert not (folder / "odd").exists()
 
 
-def test_a_file_that_is_no_list_is_refused(tasks):
-  result = tiny.run_tasks(tasks[0], {"name": "good"}, "no-list")
-  program_flags.assert_refused(result, "expected a JSON list")
-
-
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"kind": "chess"}, "task 'good': kind is 'chess'; known: classifier, "),
-    ({"name": "names"}, "task 'names': a second task has this name"),
-    ({"name": "mean"}, "task 'mean': the mean of all scores is called that"),
-    ({"name": "../x"}, "name is '../x'; expected letters, digits"),
-    ({"weight": [[5, 1], [3, 0]]}, "weight is [[5, 1], [3, 0]]; expected a "),
-    ({"weight": -1}, "weight is -1; expected a number from 0 on"),
-    ({"rate": 0}, "rate is 0; expected more than 0"),
-    ({"rate": 1e999}, "rate is inf; expected more than 0, at most 1e9"),
-    ({"weight": [[0, 1], [3, 0]]}, "at step 3 all weights are 0"),
-    ({"do_lower_case": False}, "do_lower_case is the same for all tasks"),
-    ({"learning_rate": 1}, "learning_rate is the same for all tasks"),
-    ({"colour": 1}, "task 'good': no flag is called --colour"),
-    ({"doc_stride": 0}, "task 'good': --doc_stride=0"),
-    ({"train_file": "none.tsv"}, "none.tsv"),
-    ({"seeds": "1,2"}, "task 'good': seeds is not for one of many tasks"),
-    ({"best_metric": "bleu"}, "task 'good': --best_metric=bleu: expected one"),
-  ],
-)
-def test_what_is_wrong_with_a_task_is_told_in_one_line(tasks, changes, message):
-  folder, entries = tasks
-  wrong = {**entries["good"], **changes}
-  weight = changes.get("weight", 1)
-  other = entries["names"] | ({"weight": 0} if weight != 1 else {})
-  result = tiny.run_tasks(folder, [other, wrong], "wrong", num_train_steps=8)
-  program_flags.assert_refused(result, message)
-
-
 def test_a_later_task_is_checked_before_anything_is_written(tasks):
   folder, entries = tasks
   wrong = {**entries["colors"], "best_metric": "bleu"}

@@ -592,23 +592,6 @@ def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
   assert "resuming at step 3 of 6" in result.stdout
 
 
-@pytest.mark.parametrize(
-  ("flag", "value", "message"),
-  [
-    ("learning_rate", "nan", "expected a finite number"),
-    ("learning_rate", "inf", "expected a finite number"),
-    ("seed", "-1", ""),
-    ("train_batch_size", "0", "expected a whole number of at least 1"),
-    ("seed", "2147483648", ""),
-  ],
-)
-def test_numbers_that_cannot_be_used_are_refused(
-  flag, value, message, refuse, tmp_path
-):
-  assert f"--{flag}={value}: {message}" in refuse(**{flag: value})
-  assert not (tmp_path / "out").exists()
-
-
 def test_an_initial_checkpoint_of_another_model_lists_the_misfits(
   refuse, tmp_path
 ):

@@ -354,41 +354,6 @@ def test_scores_of_other_answers_are_not_compared(folder):
   program_flags.assert_refused(result, "--max_answer_length=2 (was 30)")
 
 
-SOME_FILE = "configs/bert_tiny.json"
-ANSWER = {"do_predict": True, "predict_file": SOME_FILE}
-
-
-@pytest.mark.parametrize(
-  ("values", "message"),
-  [
-    ({}, "nothing to do: pass --do_train=true or --do_predict=true"),
-    ({"do_train": True}, "--do_train needs --train_file"),
-    ({**ANSWER, "predict_file": "none.json"}, "=none.json: no such file"),
-    ({**ANSWER, "null_score_diff_threshold": "high"}, "=high: expected a numb"),
-    ({**ANSWER, "null_score_diff_threshold": "auto"}, "=auto needs --version_"),
-    *(
-      (
-        {**ANSWER, "vocab_file": name, "whole_word_answers": True},
-        "--whole_word_answers needs a vocab.txt",
-      )
-      for name in ("pieces.model", "encoder_bpe_40000.json")
-    ),
-    (
-      {"do_train": True, "train_file": SOME_FILE, "eval_every_steps": 5},
-      "an evaluation while training needs --eval_file",
-    ),
-    ({**ANSWER, "best_metric": "bleu"}, "expected one of exact_match, f1"),
-  ],
-)
-def test_flags_that_contradict(tmp_path, values, message):
-  if "vocab_file" in values:  # Its name alone says that it marks no words.
-    path = tmp_path / values["vocab_file"]
-    path.touch()
-    values = {**values, "vocab_file": path}
-  program_flags.assert_refused(run_tiny(tmp_path, **values), message)
-  assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
   ("version", "others"),
   [

@@ -377,7 +377,7 @@ CALLS = [
   (
     "run_classifier",
     {"init_checkpoint": "train.tsv"},
-    "train.tsv: not a readable checkpoint: Unable",
+    "train.tsv: not a readable checkpoint: no chec",
   ),
   (
     "run_classifier",

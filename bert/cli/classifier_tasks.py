@@ -64,7 +64,9 @@ def check(settings: Any, task: classification.ClassificationTask) -> None:
   """Raises a ValueError if flags do not fit the problem of the task."""
   problem = classification_problems.PROBLEMS[task.problem]
   if settings.class_weights and not problem.has_labels:
-    raise ValueError("--class_weights: a regression has no classes")
+    raise ValueError(
+      "--class_weights: a regression has no classes; leave it out"
+    )
   if settings.calibrate and problem.activation != "softmax":
     raise ValueError(
       f"--calibrate: a model of the problem {task.problem} has no softmax; "

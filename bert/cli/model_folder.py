@@ -391,7 +391,7 @@ def check_vocabulary(path: str, config: "modeling.EncoderConfig") -> None:
   if size > rows:
     raise ValueError(
       f"--vocab_file={path} has {size} tokens, the vocab_size of the model's "
-      f"config is {rows}: they are of different models"
+      f"config is {rows}: they are of different models; pass those of one"
     )
 
   missing = rows - len(vocabulary_table.ids_of_tokens(vocab))

@@ -117,9 +117,13 @@ def read(path: str) -> list[Entry]:
 
     # Names become folders, and the first part of the names of scores.
     if own["name"] in entries:
-      raise ValueError(f"{place}: a second task has this name")
+      raise ValueError(
+        f"{place}: a second task has this name; expected each once"
+      )
     if own["name"] == MEAN:
-      raise ValueError(f"{place}: the mean of all scores is called that")
+      raise ValueError(
+        f"{place}: the mean of all scores is called that; choose another name"
+      )
     entries[own["name"]] = Entry(place, **own, fields=fields)
 
   if not entries:
@@ -169,7 +173,7 @@ def _make_settings(entry: Entry, settings, settings_class) -> Any:
   if shared := sorted((common.keys() - _TASK_FLAGS) & own.keys()):
     raise ValueError(f"{shared[0]} is the same for all tasks: give the flag")
   if "seeds" in own:
-    raise ValueError("seeds is not for one of many tasks")
+    raise ValueError("seeds is not for one of many tasks; leave it out")
   chosen = settings.best_metric
   if chosen and own.get("best_metric", chosen) != chosen:
     raise ValueError(

@@ -91,7 +91,9 @@ def sample_tasks(
   by_step = np.stack([weights_by_step(w, num_steps) for w in weights], 1)
   idle = np.flatnonzero(~(by_step > 0).any(1))
   if len(idle):
-    raise ValueError(f"--tasks_file: at step {idle[0]} all weights are 0")
+    raise ValueError(
+      f"--tasks_file: at step {idle[0]} all weights are 0; expected one above"
+    )
 
   # A share that the file gives takes the place of the one by examples.
   by_count = rates(counts, settings.examples_limit, settings.temperature)

@@ -43,7 +43,8 @@ def read(path: str) -> list[str]:
       raise ValueError(f"{path}:{number}: a blank line; expected a label")
     if label in lines:
       place = f"{path}:{number}: the label {label[:99]!r}"
-      raise ValueError(f"{place} is on line {lines[label]} too")
+      fault = f"{place} is on line {lines[label]} too"
+      raise ValueError(f"{fault}; expected each label once")
     lines[label] = number
 
   if not lines:

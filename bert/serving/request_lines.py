@@ -226,7 +226,10 @@ def _find_places(
   # By the flags, if they are numbers.
   given = [x for x in (source.text_column, source.text_pair_column) if x]
   if given and len(given) != len(names):
-    raise ValueError(f"expected a column for each of {' and '.join(names)}")
+    raise ValueError(
+      f"--text_column and --text_pair_column are {' and '.join(given)}; "
+      f"expected a column for each of {' and '.join(names)}"
+    )
   if given and all(column.isdecimal() for column in given):
     return list(map(int, given)), header == "yes"
 

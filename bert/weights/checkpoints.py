@@ -596,4 +596,9 @@ def plain_message(error: Exception) -> str:
   if isinstance(error, FileNotFoundError):
     return f"lacks {error.filename}: copy it, too, beside the index"
   message = getattr(error, "message", str(error))
+  if "not an sstable" in message:  # TensorFlow asks for a "restore operator".
+    return (
+      "no checkpoint of TensorFlow; expected a folder with one, or the name of "
+      "an .index file without its ending"
+    )
   return re.sub(r"\{\{.*?\}\} ?| \[Op:.*", "", message)

@@ -28,7 +28,10 @@ def test_labels_that_cannot_be_written(tmp_path, labels):
   ("content", "message"),
   [
     ("\ufeffa\r\nb\n\n", "l.txt:3: a blank line; expected a label"),
-    ("\ufeffa\r\nb\na\n", "l.txt:3: the label 'a' is on line 1 too"),
+    (
+      "\ufeffa\r\nb\na\n",
+      "l.txt:3: the label 'a' is on line 1 too; expected each label once",
+    ),
     ("", "l.txt: holds no label; expected one a line"),
   ],
 )

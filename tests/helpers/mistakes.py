@@ -15,8 +15,8 @@ Commands are made in a copy of the folder of `mistakes_world.write`; a program
 is called with the flags of `GIVEN`, with which it works, and then with those
 that stand there; `--name=` takes one away. The last line is what the program
 says at its end after "error: ", where $PWD stands for the folder. A title ends
-in "(late)" where the program loads TensorFlow before it finds out. To change a
-message, change it here, too; a failing test shows it.
+in "(late)" where the program loads TensorFlow, or prints something, before it
+finds out. To change a message, change it here, too; a failing test shows it.
 
   PYTHONPATH=. python tests/helpers/mistakes.py    writes docs/errors.md anew
 """
