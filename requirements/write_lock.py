@@ -26,6 +26,8 @@ def main() -> None:
   environment = report["environment"]
   lines = []
   for item in report["install"]:
+    # The one spelling of a package's name (PEP 503), by which lines are sorted
+    # and tests/test_installation.py finds them.
     name = re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower()
     digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
     version = item["metadata"]["version"]
@@ -36,6 +38,7 @@ def main() -> None:
     system=environment["platform_system"],
     machine=environment["platform_machine"],
   )
+  # In the order of names, so that a new lock differs in what changed.
   path = pathlib.Path(__file__).with_name("lock.txt")
   path.write_text(head + "".join(sorted(lines)), encoding="utf-8")
 
