@@ -4,6 +4,7 @@ from concurrent import futures
 import json
 import pathlib
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import bert
 from bert.data import processor
 from bert.serving import exported_model
+import paths
 import program_flags
 import tiny
 import tiny_models
@@ -23,7 +25,7 @@ pytest.importorskip("onnxruntime", reason=NEEDS)
 from bert.serving import openvino_engine  # noqa: E402
 
 HAS_BFLOAT16 = processor.multiplies_bfloat16() and "BF16" in (
-  openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+  openvino_engine._one_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 )
 TEXTS = ["the film was good", "bad", "good good film was bad the film"]
 
@@ -113,6 +115,28 @@ def test_a_number_that_is_none_is_refused(export, monkeypatch):
   assert not HAS_BFLOAT16 or model.engine_name == (
     "openvino, float32; bfloat16 (differs by nan% from float32)"
   )
+
+
+# The first export is released when the second has replaced it.
+REPLACE_A_MODEL = """
+import signal, sys
+from bert.serving import exported_model
+
+for _ in range(2):
+  model = exported_model.ExportedModel(sys.argv[1], engine="openvino")
+del model
+signal.signal(signal.SIGINT, lambda *_: print("caught"))
+signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_ctrl_c_is_caught_after_a_model_was_replaced(export):
+  """A crash, if each engine has a runtime of its own: see `_one_core`."""
+  command = [sys.executable, "-X", "faulthandler", "-c", REPLACE_A_MODEL]
+  result = subprocess.run(
+    [*command, str(export)], cwd=paths.ROOT, capture_output=True, text=True
+  )
+  assert (result.returncode, result.stdout) == (0, "caught\n"), result.stderr
 
 
 @pytest.mark.parametrize("engine", exported_model.ENGINES)

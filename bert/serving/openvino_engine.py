@@ -13,6 +13,18 @@ from bert.serving import export_card
 _MOST_DIFFERENCE = 0.05  # As a share of an output's largest value.
 
 
+@functools.cache
+def _one_core() -> openvino.Core:
+  """Returns OpenVINO's runtime, the same for all engines.
+
+  It is kept until the process ends: each one gives its thread a stack for the
+  handlers of signals, and puts back the one it found when it is deleted. Two
+  that are deleted in the order in which they were made leave a stack behind
+  that no longer exists, on which the next Ctrl-C ends in a crash.
+  """
+  return openvino.Core()
+
+
 class Engine:
   """An `exported_model.Engine`; a ValueError if the export cannot be run.
 
@@ -26,7 +38,7 @@ class Engine:
     for name in (export_card.ONNX_FILE, export_card.ONNX_DATA_FILE):
       export_card.check_file(folder, name, card)
 
-    self._core = openvino.Core()
+    self._core = _one_core()
     self._config = {"INFERENCE_NUM_THREADS": threads or os.cpu_count()}
     try:
       data = os.path.join(folder, export_card.ONNX_DATA_FILE)
