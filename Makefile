@@ -15,7 +15,7 @@ EXTRAS := $(filter-out requirements/lock.txt,$(wildcard requirements/*.txt))
 # The others are no script, need to know what to compare or packages of their own,
 # measure the tests, or have a target of their own.
 BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update mini_corpus multitask \
-  mutations real_results smoke timed_program tpu_compile transfer), \
+  mutations real_results smoke structure timed_program tpu_compile transfer), \
   $(wildcard benchmarks/*.py))
 
 # Published models, as packages of the index hold them: sentence-transformers'

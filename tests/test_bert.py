@@ -83,23 +83,6 @@ def test_the_temperature_that_an_evaluation_fitted(tmp_path, capsys):
   assert "temperature 0.1" in (tmp_path / "export" / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-  ("texts", "message"),
-  [
-    (
-      ["a", 3],
-      r"inputs\[1\] is int \(3\), expected str, a tuple or a dict with tex",
-    ),
-    (("a", "b", "c"), "3 texts; the model takes text, text_pair"),
-    (("a", 5), "text_pair is int, expected a string"),
-    ({}, "text is nothing, expected a string"),
-  ],
-)
-def test_inputs_that_it_does_not_take(trained, texts, message):
-  with pytest.raises(ValueError, match=message):
-    trained(texts)
-
-
 def test_weights_with_nan(tmp_path):
   model = tiny_models.write_masked_lm(tmp_path)
   (tmp_path / "config.json").rename(tmp_path / "bert_config.json")

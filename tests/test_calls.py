@@ -140,47 +140,6 @@ def test_rows_in_memory_are_as_good_as_a_file(given, tmp_path):
   assert paths.differences(paths.contents(tmp_path / "out"), before) == []
 
 
-@pytest.mark.parametrize(
-  ("changed", "message"),
-  [
-    (
-      {"lerning_rate": 1},
-      "no flag is called --lerning_rate: did you mean --l",
-    ),
-    ({"learning_rate": "x"}, "--learning_rate=x: expected a number"),
-    ({"train_batch_size": 1.5}, "--train_batch_size=1.5: expected a whole"),
-    ({"learning_rate": float("nan")}, "--learning_rate=nan: expected a finite"),
-    (
-      {"labels": ["a,b"]},
-      "--labels=['a,b']: would be read as ['a', 'b']",
-    ),
-    ({"model": {}}, "model is dict, expected text, a number, a bool, a path"),
-    ({"on_log": 3}, "on_log is int, expected a function"),
-    ({"output_dir": None}, "missing --output_dir; see --help"),
-    ({"train_file": "trian.tsv"}, "trian.tsv: no such file"),
-    ({"text_column": "body"}, "no column 'body'"),
-    ({"train_data": ROWS, "train_file": "x"}, "pass only one"),
-    ({"train_data": []}, "train_data has no rows"),
-    ({"train_data": "x.tsv"}, "takes rows; pass a path as train_file='x.tsv'"),
-    ({"train_data": 3}, "train_data is int, expected a list of dicts"),
-    ({"train_data": {"text": ["a"]}}, "train_data is dict, expected a list"),
-    ({"train_data": iter(ROWS)}, "train_data can be read only once"),
-    ({"train_data": [*ROWS, "x"]}, "train_data[50] is str, expected a dict"),
-    ({"train_data": [{1: "x"}]}, "train_data[0]: the column 1 is not named"),
-    ({"train_data": [{"text": object()}]}, "object cannot be written as JSON"),
-    ({"train_data": [{"text": "a"}]}, "label"),
-  ],
-)
-def test_a_wrong_call_is_one_error_and_writes_nothing(
-  given, tmp_path, changed, message
-):
-  before = paths.contents(tmp_path)
-  with pytest.raises((ValueError, TypeError)) as error:
-    run_classifier.run(**{**given, **changed})
-  assert message in str(error.value)
-  assert paths.differences(paths.contents(tmp_path), before) == []
-
-
 def test_a_run_leaves_the_process_as_it_was(given):
   names = set(flags.FLAGS)
   random.seed(1)

@@ -155,10 +155,6 @@ def test_an_error_is_one_line(folder):
   (folder / "1.txt").write_bytes(b"a\n\nb \xe9\n")
   message = "3: not UTF-8: b'b \\xe9\\n'; convert it, of Latin-1 by iconv -f"
   program_flags.assert_refused(run(BEAM), f"1.txt:{message}")
-  message = "expected at least 2, say 1000: workers share the work by blocks of"
-  program_flags.assert_refused(
-    run(BEAM, documents_per_block=0), f"--documents_per_block=0: {message}"
-  )
 
 
 def test_without_beam_there_is_help_and_one_line(folder):

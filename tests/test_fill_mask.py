@@ -223,23 +223,3 @@ def test_rows_without_a_token_are_no_guesses(tmp_path, capsys):
   )
   [masks] = bert.load(export)("the [MASK]")["masks"]
   assert sorted(guess["token"] for guess in masks) == sorted(VOCABULARY)
-
-
-@pytest.mark.parametrize(
-  ("words", "message"),
-  [
-    (
-      [word.replace("[MASK]", "[mask]") for word in VOCABULARY],
-      r"vocab.txt: no line '\[MASK\]' among",
-    ),
-    (
-      [*VOCABULARY, *map(str, range(200))],
-      "they are of different models",
-    ),
-  ],
-)
-def test_a_vocabulary_of_another_model(trained, tmp_path, words, message):
-  path = tmp_path / "vocab.txt"
-  path.write_text("\n".join(words))
-  with pytest.raises(ValueError, match=message):
-    run(trained[0], text="[MASK]", vocab_file=path)

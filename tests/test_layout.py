@@ -146,11 +146,14 @@ def test_explanations_do_not_count_as_lines_of_code():
   assert house.lines_of_code(textwrap.dedent(text)) == {7, 9, 10, 12}
 
 
-def test_a_checkout_is_measured_without_the_files_that_it_lacks(tmp_path):
-  for path in (*house.REACHED, "README.md"):
+def test_a_checkout_is_measured_without_the_files_that_it_lacks(
+  tmp_path, load_benchmark
+):
+  structure = load_benchmark("structure")
+  for path in (*structure.REACHED, "README.md"):
     (tmp_path / path).write_text("pass\n")  # One line of code in each file.
-  figures = house.measure(tmp_path)
-  assert figures["product lines"] == len(house.REACHED)
+  figures = structure.measure(tmp_path)
+  assert figures["product lines"] == len(structure.REACHED)
   assert figures["lines for one training step"] == 1  # modeling.py's line.
 
 

@@ -240,26 +240,6 @@ def test_wrong_options_of_vectors(vector_model, options, error, message):
       vector_model.encode(texts, **options)
 
 
-@pytest.mark.parametrize(
-  ("arguments", "error", "message"),
-  [
-    ((3,), TypeError, "expected str, bytes or os.PathLike object, not int"),
-    (("vocab.txt",), ValueError, "vocab.txt: a file, not a folder; expected"),
-    (("export", -1), ValueError, "threads is -1, expected 0, for all cores"),
-    (("export", 10**6), ValueError, "threads is 1000000, expected 0, for al"),
-    (("export", "2"), TypeError, "'str' object cannot be interpreted as an"),
-    (("export", 0, None), TypeError, "engine is NoneType, expected str"),
-    (("export", 0, "onnx"), ValueError, "--engine=onnx: export has the form"),
-  ],
-)
-def test_wrong_arguments_of_load(
-  trained, monkeypatch, arguments, error, message
-):
-  monkeypatch.chdir(trained)
-  with pytest.raises(error, match=f"^{message}"):
-    bert.load(*arguments)
-
-
 def test_a_classifier_has_no_prompts(classifier):
   with pytest.raises(ValueError, match="prompt_name=query: only models of vec"):
     classifier(["a"], prompt_name="query")

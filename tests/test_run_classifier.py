@@ -493,14 +493,6 @@ def test_texts_that_are_cut_are_counted(tmp_path):
   assert f"{cut} truncated to --max_seq_length=6" in output
 
 
-def test_a_trained_head_stays_as_it_is(trained, tmp_path):
-  path = tiny.write_tsv(tmp_path / "test.tsv", range(20))
-  flags = {"predict_file": path, "do_predict": True, "labels": "a,b,c"}
-  result = run_tiny(tmp_path, init_checkpoint=trained[0] / "out", **flags)
-  message = "has a head for the labels neg, pos; those of"
-  program_flags.assert_refused(result, message)
-
-
 def read_checkpoint(folder, step):
   prefix = str(folder / f"model.ckpt-{step}")
   return dict(checkpoints.read(prefix))

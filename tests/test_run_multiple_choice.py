@@ -125,7 +125,6 @@ FAULTS = [
     {"do_train": False, "do_eval": False, "do_predict": True},
     "{}/test.csv:2: no label; 1 of 2 rows have none",
   ),
-  ({}, {"best_metric": "f1"}, "--best_metric=f1: expected one of accuracy, l"),
   ({}, {"max_seq_length": 4}, "--max_seq_length=4: expected at least 5: [CLS]"),
 ]
 

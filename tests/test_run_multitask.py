@@ -327,7 +327,6 @@ def test_a_task_may_repeat_the_vocabulary_and_the_casing(tasks):
 @pytest.mark.parametrize(
   ("fields", "flags", "message"),
   [
-    ({}, {"num_train_steps": 8, "num_train_epochs": 3}, "s: pass only one"),
     (
       {"best_metric": "loss"},
       {"best_metric": "good/accuracy", "eval_every_steps": 2},

@@ -20,7 +20,6 @@ import disk_events
 import program_flags
 import tiny
 import unmasked_records
-import workers
 
 command_tiny = functools.partial(tiny.command, "run_pretraining")
 run_tiny = functools.partial(tiny.run, "run_pretraining")
@@ -324,13 +323,7 @@ def test_a_phase_without_next_sentences_leaves_their_weights(
       "0 has masked_lm_ids: run_pretraining.py reads such "
       "records with --dynamic_masking=false",
     ),
-    ("pairs", "vocab_file=", "--dynamic_masking=true needs --vocab_file or --"),
     ("pairs", "masked_lm_prob=2", "--masked_lm_prob=2"),
-    (
-      "masked",
-      "dynamic_masking=0",
-      "--do_whole_word_mask=true needs --dynamic_masking",
-    ),
   ],
 )
 def test_records_of_another_kind_are_refused(
@@ -508,19 +501,7 @@ def make_refuse(tmp_path, data):
 @pytest.mark.parametrize(
   ("config", "options", "message"),
   [
-    ({}, {"do_train": False}, "nothing to do: pass --do_train=true or --do_"),
-    ({}, {"num_train_steps": 10**18}, "--num_train_steps=1000000000000"),
-    ({}, {"max_seq_length": 8}, "pass --max_seq_length=16"),
-    ({}, {"max_seq_length": 32}, "--max_seq_length=32 is above the config's"),
-    ({}, {"max_predictions_per_seq": 3}, "pass --max_predictions_per_seq=4"),
-    ({"vocab_size": 30}, {}, "the config's vocab_size is 30"),
     ({"type_vocab_size": 1}, {}, "the config's type_vocab_size is 1"),
-    ({"hiden_size": 3}, {}, "config.json: unknown keys: hiden_size"),
-    ({}, {"bert_config_file": "/nowhere.json"}, "=/nowhere.json: no such file"),
-    ({}, {"do_train": False, "do_eval": True, "input_file": "/no*"}, "'/no*'"),
-    ({}, {"eval_input_file": "/no"}, "--eval_input_file: no file matches '/no"),
-    ({}, {"init_checkpoint": "/nowhere"}, "/nowhere: no checkpoint there"),
-    ({}, {"train_batch_size": 9, "gradient_accumulation_steps": 2}, "--train_"),
     ({}, {"output_dir": "/proc/nowhere"}, "--output_dir=/proc/nowhere: not a "),
     ({}, {"output_dir": "/dev/null"}, "--output_dir=/dev/null: not a folder"),
     ({}, {"output_dir": "run[1]"}, "--output_dir=run[1]: TensorFlow reads no "),
@@ -592,16 +573,6 @@ def test_a_phase_begins_where_training_resumes(trained, data, tmp_path):
   assert "resuming at step 3 of 6" in result.stdout
 
 
-def test_an_initial_checkpoint_of_another_model_lists_the_misfits(
-  refuse, tmp_path
-):
-  variables = {"bert/embeddings/word_embeddings": tf.zeros([2, 16])}
-  prefix = checkpoints.write(f"{tmp_path}/other.ckpt", variables)
-  line = refuse(init_checkpoint=prefix)
-  assert line.startswith(f"{prefix} does not fit the model: - ")
-  assert line.endswith("shape (2, 16), the model's is (40, 16)")
-
-
 @pytest.mark.parametrize(
   ("suffix", "share"),
   [
@@ -623,21 +594,6 @@ def test_a_half_written_checkpoint_is_named(
   assert refuse(init_checkpoint=init).startswith(f"{init}/model.ckpt-6: ")
   if share is not None:
     assert refuse(output_dir=init).startswith(f"{init}/model.ckpt-6: ")
-
-
-@pytest.mark.slow  # So does the run of a phase, above, which is damaged, too.
-def test_a_damaged_newest_checkpoint_is_made_again(trained, data, tmp_path):
-  out = copy_run(trained, tmp_path / "out")
-  good = tiny.checkpoint_bytes(out, 6)
-  # A byte of bert/embeddings/word_embeddings.
-  tiny.damage(out / "model.ckpt-6.data-00000-of-00001", 5000)
-  options = {"input_file": data, "do_train": True, "num_train_steps": 6}
-  result = succeed(tmp_path, **options)
-  assert f"{out}/model.ckpt-6: " in result.stderr
-  assert result.stderr.count(f"; trying {out}/model.ckpt-3\n") == 1
-  assert f"weights from {out}/model.ckpt-3" in result.stdout
-  assert "resuming at step 3 of 6" in result.stdout
-  assert tiny.checkpoint_bytes(out, 6) == good
 
 
 def test_a_record_that_does_not_fit_is_named(trained, tmp_path):
@@ -675,24 +631,3 @@ def test_a_full_disk_loses_nothing(trained, data, tmp_path):
   assert not leftovers(out)
   result = succeed(tmp_path, **options)
   assert "resuming at step 6 of 8" in result.stdout
-
-
-@pytest.mark.slow
-def test_workers_stop_together_and_go_on(data, tmp_path):
-  options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 50}
-  options |= {"keep_checkpoint_max": 0, "distribution": "multi_worker"}
-  out = tmp_path / "out"
-  running = workers.start(command_tiny(tmp_path, **options))
-  try:
-    wait_for(out / "model.ckpt-50.index")
-    running[1].send_signal(signal.SIGTERM)
-  finally:
-    codes, outputs, errors = workers.finish(running)
-  assert codes == [143, 143], errors
-  last = checkpoints.saved_steps(str(out))[-1]
-  assert f"stopped at step {last} of 30000" in outputs[0]
-  options |= {"num_train_steps": last + 5, "new_phase": True}
-  running = workers.start(command_tiny(tmp_path, **options))
-  codes, outputs, errors = workers.finish(running)
-  assert codes == [0, 0], errors
-  assert f"resuming at step {last} of {last + 5}" in outputs[0]

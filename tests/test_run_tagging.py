@@ -184,10 +184,6 @@ def test_labels_that_are_no_entities(tmp_path):
 
 # Files and flags that are changed, and what the line begins with.
 FAULTS = (
-  (
-    {"train.txt": "good S-PER\n", "tag_scheme": "iob2"},
-    "{}/train.txt:1: the tag 'S-PER' is outside of the scheme iob2: expected ",
-  ),
   ({"token_column": 0, "tag_column": 0}, "--token_column and --tag_column are"),
   (
     {"dev.txt": "good X JJ\nbad X NN\n"},
@@ -202,12 +198,6 @@ FAULTS = (
     {"dev.txt": "good X I-DAY\n", "eval_every_steps": 2},
     "{}/dev.txt: no entity that the model has a label for",
   ),
-  ({"do_train": False, "do_eval": False}, "nothing to do: pass --do_train=tr"),
-  (
-    {"data_dir": "/nowhere", "do_eval": False},
-    "--data_dir=/nowhere: no file for --do_train; expected train, ending in ",
-  ),
-  ({"best_metric": "bleu"}, "--best_metric=bleu: expected one of f1, precisi"),
   (
     {"out/labels.txt": "O\nB-X\nI-X\n"},
     "{}/out/labels.txt has the labels O, B-X, I-X; those of {}/train.txt are "

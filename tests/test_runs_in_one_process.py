@@ -140,16 +140,3 @@ def test_flags_of_a_file(given, tmp_path):
   del given["num_train_epochs"], given["do_eval"]
   result = run_classifier.run(**given, flagfile=path)
   assert (result.scores, result.history[-1]["step"]) == ({}, 3)
-
-
-@pytest.mark.slow
-def test_several_devices(given, tmp_path):
-  """As many as the program would take; the scope of a strategy is refused."""
-  one = run_classifier.run(**given)
-  given |= {"output_dir": tmp_path / "two", "distribution": "mirrored"}
-  two = run_classifier.run(**given)
-  # The dropout of the head differs by replica.
-  assert two.scores.keys() == one.scores.keys()
-  assert two.scores["eval_loss"] == pytest.approx(
-    one.scores["eval_loss"], abs=0.05
-  )

@@ -192,22 +192,3 @@ def test_a_client_of_tensorflow_serving_answers(trained, program, capsys):
   found = list(map(json.loads, capsys.readouterr().out.splitlines()))
   assert found == close(bert.load(folder / "export")(requests))
   assert len(found) == 3
-
-
-@pytest.mark.slow
-def test_strings_are_answered_as_by_the_program(trained):
-  folder = trained("run_classifier")
-  rows = read_predictions("run_classifier", folder / "out")
-  compared = 0
-  model = tf.saved_model.load(str(folder / "export"))
-  serve = model.signatures["serving_default"]
-  for row in rows:
-    outputs = serve(text=tf.constant([row["text"]]))
-    found = {name: value.numpy()[0] for name, value in outputs.items()}
-    if found["truncated"]:  # It has no windows.
-      continue
-    compared += 1
-    assert found["label"].decode() == row["predicted"]
-    shares = [*row["probabilities"].values()]
-    assert found["probabilities"].tolist() == close(shares)
-  assert compared >= 3

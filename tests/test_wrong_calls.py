@@ -1,7 +1,7 @@
 """Wrong calls from Python: each raises one line, and writes nothing.
 
-Calls of `run` of a classifier are also in test_calls.py, those of a loaded
-model in test_model_calls.py, and those of an index in test_searching.py.
+Those of a loaded model are in test_model_calls.py, and those of an index in
+test_searching.py.
 """
 
 import importlib
@@ -222,6 +222,17 @@ CALLS = [
     "train_data: expected two labels or more, fou",
   ),
   ("run_classifier", {"train_data": []}, "train_data has no rows"),
+  ("run_classifier", {"train_data": iter(ROWS)}, "can be read only once"),
+  (
+    "run_classifier",
+    {"train_data": [{"text": object()}]},
+    "object cannot be written as JSON",
+  ),
+  (
+    "run_classifier",
+    {"labels": ["a,b"]},
+    "--labels=['a,b']: would be read as ['a', 'b']",
+  ),
   (
     "run_classifier",
     {"eval_data": ROWS, "eval_file": "train.tsv"},
@@ -497,9 +508,10 @@ LOADS = [
   (bert.load, (3,), "expected str, bytes or os.PathLike object, not int"),
   (bert.load, (None,), "expected str, bytes or os.PathLike object, not None"),
   (bert.load, ("nowhere",), "nowhere: no such folder"),
-  (bert.load, ("train.tsv",), "train.tsv: "),
+  (bert.load, ("train.tsv",), "train.tsv: a file, not a folder; expected"),
   (bert.load, (".",), "a model without a task; train it with run_classifie"),
   (bert.load, ("classifier", -1), "threads is -1, expected 0, for all cores"),
+  (bert.load, ("classifier", 10**6), "threads is 1000000, expected 0, for al"),
   (bert.load, ("classifier", "two"), "cannot be interpreted as an integer"),
   (bert.load, ("classifier", 0, "onnx"), "classifier"),
   (bert.load, ("classifier", 0, 1), "engine is int, expected str"),

@@ -644,11 +644,6 @@ def rename(folder):
     (write("vocab.txt", b"[PAD]\n\xff\n"), "vocab.txt:2: not UTF-8: b"),
     (tokenize(type="BPE"), "tokenizer.json: does not hold the vocabulary of a"),
     (tokenize(continuing_subword_prefix="@@"), "type WordPiece with the pref"),
-    (
-      write("vocab.txt", b"a\n" * 13),
-      "there: 12 word embeddings, but 13 tokens in the vocabulary: pass the "
-      "model's --vocab_file, of 12 tokens, or to add tokens, --resize_vocab=13",
-    ),
   ],
 )  # fmt: skip
 def test_a_bad_folder_is_refused_in_one_line(change, message, theirs):
@@ -667,27 +662,15 @@ def theirs(tmp_path_factory):
 @pytest.mark.parametrize(
   ("values", "message"),
   [
-    ({"input": "nowhere"}, "nowhere: no checkpoint there (no nowhere.index"),
-    ({"grow_positions": 6}, "--grow_positions=6: expected more than 6"),
-    ({"resize_vocab": 12}, "--resize_vocab=12: expected more than 12"),
-    ({"model": "there"}, "--input and --model are the same: give one"),
-    (
-      {"head": "tagging", "output_format": "hugging_face"},
-      "does not fit BertForTokenClassification (--head=tagging): - output_bia",
-    ),
     ({"vocab_file": "z.txt", "resize_vocab": 13}, "z.txt:12: expected 'g', as"),
     ({"input": "1.safetensors"}, "one file of a model folder: pass the fold"),
-    ({"output": "full"}, "=full: is there already; name a folder that is new"),
   ],
 )
 def test_bad_flags_are_refused(values, message, theirs):
   pathlib.Path("z.txt").write_text("\n".join([*VOCABULARY[:-1], "z", "new"]))
   pathlib.Path("1.safetensors").write_bytes(b"x")
-  pathlib.Path("full").mkdir()
-  pathlib.Path("full/notes").write_text("mine")
   refuses(message, **{"input": theirs, "output": "out", **values})
-  assert names() == ["1.safetensors", "full", "z.txt"]
-  assert names("full") == ["notes"]
+  assert names() == ["1.safetensors", "z.txt"]
 
 
 def test_labels_must_be_as_many_as_the_head_has():

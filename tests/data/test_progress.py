@@ -13,11 +13,11 @@ import bert.data
 from bert.data import progress
 import paths
 
-# Fifty units of work, and a line that stays.
-WORK = """
+# Fifty units of work, each of which is shown, and a line that stays.
+_WORK = """
 from bert.data import progress
 work = progress.Progress(50)
-progress._SECONDS_PER_LIVE_LINE = 0
+progress.SECONDS = 0
 for done in range(1, 51):
   work.print_line(f"unit {done} " + "x" * 200 * (done == 25), done)
 work.print_line("half way")
@@ -25,6 +25,8 @@ work.print_line("unit 50", 50)
 progress.clear()
 progress.clear()
 """
+WORK = _WORK.replace("SECONDS", "_SECONDS_PER_LIVE_LINE")  # On a terminal.
+WORK_WITH_LINES = _WORK.replace("SECONDS", "_SECONDS_PER_LINE")  # On a pipe.
 
 
 def run_on_terminal(code, columns):
@@ -200,8 +202,7 @@ def test_a_notebook_shows_one_line_that_is_gone_at_the_end(has_widgets):
 
 
 def test_a_pipe_that_nobody_reads_ends_no_work():
-  # A pipe gets a line after each `_SECONDS_PER_LINE`, so that is set to 0 here.
-  code = WORK.replace("_LIVE_LINE", "_LINE") + "print('done', flush=True)\n"
+  code = WORK_WITH_LINES + "print('done', flush=True)\n"
   command = [sys.executable, "-c", "import time; time.sleep(1)\n" + code]
   pipe = subprocess.PIPE
   with subprocess.Popen(
