@@ -13,10 +13,10 @@ LOCKED := $(if $(LOCK),--use-pep517 --require-hashes -r requirements/lock.txt)
 # Both of the larger sets of packages include some of these.
 EXTRAS := $(filter-out requirements/lock.txt,$(wildcard requirements/*.txt))
 # The others are no script, need to know what to compare or packages of their own,
-# measure the tests, or have a target of their own.
-BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest first_update mini_corpus multitask \
-  mutations real_results smoke structure timed_program tpu_compile transfer), \
-  $(wildcard benchmarks/*.py))
+# measure something else than speed, or have a target of their own.
+BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest determinism domain first_update fuzz \
+  large_data many_rows mini_corpus multitask mutations positions real_results smoke structure \
+  timed_program tpu_compile transfer vectors), $(wildcard benchmarks/*.py))
 
 # Published models, as packages of the index hold them: sentence-transformers'
 # all-MiniLM-L6-v2; a BERT of 2 x 128 with the head of masked words; and

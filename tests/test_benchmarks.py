@@ -42,6 +42,18 @@ def test_benchmarks_call_what_there_is(path):
     assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
+def test_make_bench_starts_only_what_needs_no_flag():
+  makefile = (paths.ROOT / "Makefile").read_text()
+  left_out = re.search(r"BENCHMARKS := .*?,contest (.*?)\)", makefile, re.S)
+  assert left_out
+  need_a_flag = {
+    path.stem
+    for path in (paths.ROOT / "benchmarks").glob("*.py")
+    if "required=True" in path.read_text()
+  }
+  assert "domain" in need_a_flag and need_a_flag <= set(left_out[1].split())
+
+
 def test_contestants_load_their_own_libraries():
   """Their processes run the file of a benchmark before they choose one."""
   code = """
