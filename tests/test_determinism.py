@@ -3,8 +3,13 @@
 tests/test_programs.py has the same for the programs that train.
 """
 
+import os
+import subprocess
+
+import numpy as np
 import pytest
 
+from bert.weights import checkpoints
 import paths
 import program_flags
 import tiny
@@ -108,3 +113,28 @@ def test_export_saved_model_and_predict(tmp_path):
     for path in tmp_path.glob("*/out")
   ]
   assert answers[0].stdout == answers[1].stdout != ""
+
+
+@pytest.mark.slow
+def test_cores_change_the_weights_by_rounding_alone(tmp_path):
+  """On another number of cores, sums are added up in another order."""
+  command = tiny.prepare("run_classifier", tmp_path)
+  weights = []
+  for cores in (1, 2, 2):
+    out = tmp_path / str(len(weights))
+    subprocess.run(
+      [*command, f"--output_dir={out}"],
+      check=True,
+      capture_output=True,
+      preexec_fn=lambda cores=cores: os.sched_setaffinity(
+        0, sorted(os.sched_getaffinity(0))[:cores]
+      ),
+    )
+    prefix = checkpoints.latest_checkpoint(str(out))
+    values = dict(checkpoints.read(prefix))
+    weights.append(np.concatenate([np.ravel(v) for v in values.values()]))
+
+  one, two, again = weights
+  np.testing.assert_array_equal(two, again)
+  distance = np.linalg.norm(one - two) / np.linalg.norm(two)
+  assert distance < 1e-6
