@@ -47,9 +47,7 @@ def run_to_the_end(tmp_path_factory):
 def assert_same(result, whole):
   """Compares scores and files, checkpoints included, but no folders' names."""
   assert result.scores == whole.scores
-  folders = (pathlib.Path(r.output_dir) for r in (result, whole))
-  found, wanted = (paths.contents(folder) for folder in folders)
-  assert paths.differences(found, wanted) == []
+  paths.assert_same(result.output_dir, whole.output_dir)
 
 
 def test_values_of_python_are_those_of_a_command_line(given, whole, tmp_path):

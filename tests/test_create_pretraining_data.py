@@ -174,15 +174,8 @@ def test_a_warning_of_few_predictions(folder):
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"input_file": "none*.txt"}, "--input_file: no file matches 'none*.txt'"),
-    ({"input_file": "empty.txt"}, "the input holds no text"),
-    ({"input_file": "one.txt"}, "the input is one document"),
     ({"input_file": "latin.txt"}, "latin.txt:3: not UTF-8: b'"),
     ({"input_file": "cut.txt.gz"}, "cut.txt.gz: damaged compressed file"),
-    (
-      SHARDS | {"shard_index": 1, "documents_per_block": 30},
-      "there is no block for this job: lower --num_shards",
-    ),
   ],
 )
 def test_bad_input_ends_in_one_line_and_loses_nothing(folder, flags, message):

@@ -3,12 +3,10 @@
 import importlib
 import json
 import math
-import pathlib
 import re
 import shlex
 import shutil
 import sys
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from bert.data import atomic
 from bert.weights import checkpoints
 import paths
 import program_flags
+import programs
 import tiny
 
 # The last trains on two tasks at once.
@@ -27,25 +26,12 @@ SAVED = 4
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
-class Run(NamedTuple):
-  """A finished run of a program."""
-
-  program: str
-  command: list[str]
-  out: pathlib.Path
-  output: str
-
-  def again(self, run=program_flags.succeed, **flags):
-    """Runs the command with other flags."""
-    return run([*self.command, *program_flags.arguments(flags)])
-
-
-def fast(*programs, of=PROGRAMS):
+def fast(*chosen, of=PROGRAMS):
   """Leaves the other programs to `make test-slow`."""
   return pytest.mark.parametrize(
     "run",
     [
-      name if name in programs else pytest.param(name, marks=pytest.mark.slow)
+      name if name in chosen else pytest.param(name, marks=pytest.mark.slow)
       for name in of
     ],
     indirect=True,
@@ -67,28 +53,11 @@ FAST = ("run_pretraining", "run_classifier", "run_squad")
 )
 def train(request, tmp_path_factory):
   folder = tmp_path_factory.mktemp(request.param)
-  command = tiny.prepare(request.param, folder, DROPOUT)
-  result = program_flags.succeed(command)
-  return Run(request.param, command, folder / "out", result.stdout)
+  return programs.train(tiny.prepare(request.param, folder, DROPOUT))
 
 
 def test_a_killed_run_resumes_to_the_same_bytes(run, tmp_path):
-  whole, killed = paths.contents(run.out), tmp_path / "killed"
-  results = [n for n in whole if "eval_results" in n or "predict" in n]
-  last = [n for n in whole if f"model.ckpt-{STEPS}." in n]
-  shutil.copytree(run.out, killed)
-  for name in [*results, *last]:
-    (killed / name).unlink()
-  if "evaluations.jsonl" in whole:
-    # A run is evaluated every two steps: these are the lines up to SAVED.
-    lines = whole["evaluations.jsonl"].decode().splitlines()[: SAVED // 2]
-    (killed / "evaluations.jsonl").write_text("\n".join(lines) + "\n")
-  # A killed run may leave half a checkpoint, or data without an index.
-  (killed / f"model.ckpt-{STEPS}.writing.index.tempstate1").write_bytes(b"half")
-  (killed / "model.ckpt-5.data-00000-of-00001").write_bytes(b"whole")
-  result = run.again(output_dir=killed)
-  assert f"resuming at step {SAVED} of {STEPS}" in result.stdout
-  assert paths.differences(paths.contents(killed), whole) == []
+  programs.assert_resumes(run, tmp_path / "killed")
 
 
 @pytest.mark.slow
@@ -102,8 +71,7 @@ def test_a_run_whose_newest_checkpoint_is_damaged_resumes_before_it(
   result = run.again(output_dir=folder)
   assert result.stderr.count(f"; trying {folder}/model.ckpt-{SAVED}\n") == 1
   assert f"resuming at step {SAVED} of {STEPS}" in result.stdout
-  found, wanted = paths.contents(folder), paths.contents(run.out)
-  assert paths.differences(found, wanted) == []
+  paths.assert_same(folder, run.out)
 
 
 @pytest.mark.slow
@@ -135,8 +103,7 @@ def distance(ours, theirs):
 @pytest.mark.slow
 def test_a_second_run_leaves_the_same_bytes(run, tmp_path):
   run.again(output_dir=tmp_path)
-  found, wanted = paths.contents(tmp_path), paths.contents(run.out)
-  assert paths.differences(found, wanted) == []
+  paths.assert_same(tmp_path, run.out)
 
 
 # All programs are called by the same code.
@@ -146,8 +113,7 @@ def test_a_call_from_python_leaves_the_same_bytes(run, tmp_path):
   program = importlib.import_module(f"bert.{run.program}")
   flags = program_flags.read_command(run.command)
   result = program.run(**{**flags, "output_dir": tmp_path})
-  found, wanted = paths.contents(tmp_path), paths.contents(run.out)
-  assert paths.differences(found, wanted) == []
+  paths.assert_same(tmp_path, run.out)
   if (tmp_path / "eval_results.txt").exists():
     scores = tiny.read_results(tmp_path)
     assert result.scores.items() >= scores.items()
@@ -229,12 +195,65 @@ def test_a_finished_run_has_nothing_to_do(run):
   assert paths.contents(run.out) == before
 
 
+# What a run may not change beside the flags that no run may, and what is said;
+# {} is the folder of its data, whose words.txt has the words in another order.
+SETTINGS = {
+  "run_pretraining": [
+    (
+      {"input_file": "{}/dev", "train_batch_size": 8},
+      # Other data stand first, and are not named by where they are.
+      "error: --input_file=1 file of ",
+      " (was 1 file of ",
+      "--train_batch_size=8 (was 16)",
+      "cannot resume at step 6",
+      "--new_phase=true",
+    ),
+    (
+      {"num_train_steps": 8, "num_warmup_steps": 3},
+      "--num_train_steps=8 (was 6), --num_warmup_steps=3 (was 2)",
+    ),
+    ({"precision": "bfloat16"}, "--precision=bfloat16 (was float32)"),
+  ],
+  "run_classifier": [
+    ({"precision": "bfloat16"}, "--precision=bfloat16 (was float32)"),
+    ({"do_lower_case": False}, "--do_lower_case=false (was true)"),
+    ({"max_seq_length": 12}, "--max_seq_length=12 (was 16)"),
+    (
+      {"problem": "regression", "class_weights": ""},
+      "--problem=regression (was single_label)",
+    ),
+    ({"labels": "pos,neg"}, "has the labels neg, pos; the task's or those"),
+    ({"vocab_file": "{}/words.txt"}, "--vocab_file is another vocabulary"),
+    (
+      {"bias_correction": True},
+      "--bias_correction=true (was false): the runs of ",
+    ),
+    # Best weights are those of one metric and file.
+    ({"best_metric": "loss"}, "--best_metric=loss (was accuracy)"),
+    ({"eval_file": "{}/test.tsv"}, "the data of test.tsv (was dev.tsv)"),
+    # Programs would always take the best weights of before.
+    ({"eval_every_steps": 0}, "{}/out: its best weights, of step "),
+  ],
+  "run_squad": [
+    ({"doc_stride": 3}, "--doc_stride=3 (was 4)"),
+    ({"padding_competes": False}, "--padding_competes=false (was true)"),
+    ({"max_answer_length": 2}, "--max_answer_length=2 (was 30)"),
+  ],
+  "run_embedding": [({"pooling": "cls"}, "--pooling=cls (was mean)")],
+}
+
+
 def test_a_run_with_other_settings_leaves_the_folder_alone(run):
+  words = tiny.PROGRAMS[run.program].vocabulary or []
+  (run.folder / "words.txt").write_text("\n".join(words[::-1]) + "\n")
   before = paths.contents(run.out)
-  flags = {"seed": 7, "train_batch_size": 10, "learning_rate": 0.5}
-  result = run.again(program_flags.run_here, **flags)
-  for name in ("seed", "train_batch_size", "learning_rate"):
-    program_flags.assert_refused(result, name)
+  common = {"learning_rate": 0.5, "seed": 7, "train_batch_size": 10}
+  names = [f"{name}={value} (was " for name, value in common.items()]
+  for flags, *messages in [(common, *names), *SETTINGS.get(run.program, ())]:
+    flags = {k: str(value).format(run.folder) for k, value in flags.items()}
+    result = run.again(program_flags.run_here, **flags)
+    for message in messages:
+      program_flags.assert_refused(result, message.format(run.folder))
   assert paths.contents(run.out) == before
 
 

@@ -14,8 +14,8 @@ from bert import run_classifier, run_embedding
 from bert.report import metrics
 from bert.tasks import embedding_data
 from bert.weights import checkpoints
-import paths
 import program_flags
+import programs
 import tiny
 import tiny_models
 
@@ -452,9 +452,9 @@ def test_training_on_labels_can_be_limited(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-  "lacks_best", [False, pytest.param(True, marks=pytest.mark.slow)]
+  "lacking", [None, pytest.param("best", marks=pytest.mark.slow)]
 )
-def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
+def test_a_killed_training_on_labels_resumes(lacking, tmp_path):
   """To the same bytes, though the head is fitted at every checkpoint."""
   tiny.write_tsv(tmp_path / "train.tsv", range(16))
   tiny.write_tsv(tmp_path / "dev.tsv", range(48, 60))
@@ -462,20 +462,10 @@ def test_a_killed_training_on_labels_resumes(lacks_best, tmp_path):
   flags |= {**TRAINING, "num_train_epochs": 0.05, "eval_every_steps": 2}
   flags |= {"save_checkpoints_steps": 2, "iterations_per_loop": 1}
   flags["keep_checkpoint_max"] = 0
-  command = tiny.command("run_embedding", tmp_path, DROPOUT, **flags)
-  program_flags.succeed(command)
-  whole, killed = paths.contents(tmp_path / "out"), tmp_path / "killed"
-  shutil.copytree(tmp_path / "out", killed)
-  for name in whole:
-    is_best = name.startswith("best")
-    if "ckpt-4." in name or "eval_" in name or (lacks_best and is_best):
-      (killed / name).unlink()
-  lines = whole["evaluations.jsonl"].decode().splitlines()
-  (killed / "evaluations.jsonl").write_text(f"{lines[0]}\n")
-  flags = program_flags.arguments({"output_dir": killed})
-  result = program_flags.succeed([*command, *flags])
-  assert "resuming at step 2 of 4" in result.stdout
-  assert paths.differences(paths.contents(killed), whole) == []
+  run = programs.train(
+    tiny.command("run_embedding", tmp_path, DROPOUT, **flags)
+  )
+  programs.assert_resumes(run, tmp_path / "killed", lacking=lacking)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from bert.training import loss_watch
 from bert.weights import checkpoints
 import disk_events
 import program_flags
+import programs
 import tiny
 import unmasked_records
 
@@ -208,22 +209,12 @@ def test_a_folder_of_another_model_is_refused(trained, refuse, tmp_path):
 
 # tests/inputs/test_records.py has the order of batches, wherever they begin.
 @pytest.mark.slow
-def test_batches_by_length_resume_and_stay_as_they_began(
-  data, refuse, tmp_path
-):
-  """Six steps at once, and three and three, end the same."""
-  options = {"input_file": data, "do_train": True, "group_by_length": True}
-  options |= {"num_train_steps": 6, "save_checkpoints_steps": 3}
-  result = succeed(tmp_path, output_dir=f"{tmp_path}/whole", **options)
-  without = shutil.ignore_patterns("*-6.*")
-  shutil.copytree(tmp_path / "whole", tmp_path / "parts", ignore=without)
-  result = run_tiny(tmp_path, output_dir=f"{tmp_path}/parts", **options)
-  assert "resuming at step 3 of 6" in result.stdout.splitlines()
-  whole = tiny.checkpoint_bytes(tmp_path / "whole", 6)
-  assert tiny.checkpoint_bytes(tmp_path / "parts", 6) == whole
-  options |= {"group_by_length": False, "output_dir": f"{tmp_path}/whole"}
-  options["num_train_steps"] = 7
-  assert ", grouped by length in batches of 8)" in refuse(**options)
+def test_batches_by_length_resume_and_stay_as_they_began(tmp_path):
+  command = tiny.prepare("run_pretraining", tmp_path)
+  run = programs.train([*command, "--group_by_length=true"])
+  programs.assert_resumes(run, tmp_path / "killed")
+  result = run.again(program_flags.run_here, group_by_length=False)
+  program_flags.assert_refused(result, ", grouped by length in batches of 16)")
 
 
 @pytest.fixture(name="unmasked")
@@ -233,17 +224,10 @@ def write_unmasked_data(tmp_path):
 
 
 def test_masks_drawn_while_reading_resume(unmasked, tmp_path):
-  """Six steps at once, and three and three, end the same."""
-  whole, parts = tmp_path / "whole", tmp_path / "parts"
-  command = unmasked_records.command(tmp_path, **unmasked, output_dir=whole)
-  program_flags.succeed(command)
-  shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
-  command.append(f"--output_dir={parts}")
-  result = program_flags.succeed(command)
-  assert "resuming at step 3 of 6" in result.stdout.splitlines()
-  assert tiny.checkpoint_bytes(parts, 6) == tiny.checkpoint_bytes(whole, 6)
-  assert tiny.read_results(parts) == tiny.read_results(whole)
-  result = program_flags.run_here([*command, "--masked_lm_prob=0.5"])
+  unmasked["iterations_per_loop"] = 1
+  run = programs.train(unmasked_records.command(tmp_path, **unmasked))
+  programs.assert_resumes(run, tmp_path / "killed")
+  result = run.again(program_flags.run_here, masked_lm_prob=0.5)
   message = ", 0.15 of words masked by vocabulary"
   program_flags.assert_refused(result, message)
 
@@ -509,22 +493,6 @@ def make_refuse(tmp_path, data):
 )
 def test_what_does_not_fit_is_named(config, options, message, refuse):
   assert message in refuse(config, **options)
-
-
-def test_other_settings_than_before_are_refused(refuse, trained, tmp_path):
-  """The first of all: other data, which are not named by where they are."""
-  copy_run(trained, tmp_path / "out")
-  other = tiny.write_records(tmp_path / "other", range(60))
-  line = refuse(input_file=other, train_batch_size=16, num_train_steps=6)
-  assert line.startswith("--input_file=1 file of 15,")
-  assert "(was 3 files of " in line
-  assert "--train_batch_size=16 (was 8)" in line
-  assert "cannot resume at step 6" in line and "--new_phase=true" in line
-  line = refuse(learning_rate=1e-3, seed=7, num_train_steps=6)
-  assert line.startswith("--learning_rate=0.001 (was 5e-05), --seed=7 (was 1")
-  line = refuse(precision="bfloat16", num_warmup_steps=3, num_train_steps=8)
-  assert "--num_train_steps=8 (was 6), --num_warmup_steps=3 (was 2)" in line
-  assert "--precision=bfloat16 (was float32)" in line
 
 
 def test_auto_keeps_the_precision_of_the_run(

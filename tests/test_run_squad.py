@@ -322,8 +322,6 @@ def test_training_on_makes_a_threshold_one_of_other_weights(
 @pytest.mark.parametrize(
   ("flags", "message"),
   [
-    ({"doc_stride": 3}, "--doc_stride=3 (was 4)"),
-    ({"padding_competes": True}, "--padding_competes=true (was false)"),
     # A threshold is that of these weights, not of earlier ones.
     (
       {"do_predict": True, "predict_file": "own.jsonl", **AUTO},
@@ -344,14 +342,6 @@ def test_training_on_is_refused(folder, without_best, write, flags, message):
   flags |= {"train_file": folder / "train.json", "output_dir": without_best}
   program_flags.assert_refused(run_tiny(folder, **flags), message)
   assert (without_best / "train.tf_record").stat() == features
-
-
-def test_scores_of_other_answers_are_not_compared(folder):
-  flags = {"do_train": True, "train_file": folder / "train.json"}
-  flags |= {"eval_every_epochs": 3, "eval_file": folder / "dev.json"}
-  flags |= {"num_train_epochs": 7, "max_answer_length": 2}
-  result = run_tiny(folder, **flags, **AUTO)
-  program_flags.assert_refused(result, "--max_answer_length=2 (was 30)")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 from concurrent import futures
 import gc
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -88,12 +87,6 @@ def test_no_graph_of_a_run_remains(given):
   assert set(ops.gradient_registry.list()) == before
 
 
-def assert_same_files(folder, other):
-  """Compares what two runs wrote, but for times."""
-  found, wanted = (paths.contents(pathlib.Path(f)) for f in (folder, other))
-  assert paths.differences(found, wanted) == [] and found
-
-
 @pytest.mark.slow
 def test_two_threads_take_turns(given, tagging, tmp_path):
   """Each leaves the bytes of a run without the other one."""
@@ -104,10 +97,10 @@ def test_two_threads_take_turns(given, tagging, tmp_path):
     second = pool.submit(
       run_tagging.run, **{**tagging, "output_dir": tmp_path / "second"}
     )
-  assert_same_files(
+  paths.assert_same(
     first.result().output_dir, run_classifier.run(**given).output_dir
   )
-  assert_same_files(
+  paths.assert_same(
     second.result().output_dir, run_tagging.run(**tagging).output_dir
   )
 
@@ -128,9 +121,9 @@ def test_a_run_within_a_run_and_within_a_loop_of_asyncio(
 
   outer = asyncio.run(cell())
   given |= {"output_dir": tmp_path / "alone"}
-  assert_same_files(outer.output_dir, run_classifier.run(**given).output_dir)
+  paths.assert_same(outer.output_dir, run_classifier.run(**given).output_dir)
   tagging |= {"output_dir": tmp_path / "tags" / "alone"}
-  assert_same_files(inner[0].output_dir, run_tagging.run(**tagging).output_dir)
+  paths.assert_same(inner[0].output_dir, run_tagging.run(**tagging).output_dir)
 
 
 def test_flags_of_a_file(given, tmp_path):

@@ -2,9 +2,7 @@
 
 import csv
 import json
-import pathlib
 import shutil
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from bert.inputs import records
 from bert.weights import checkpoints
 import paths
 import program_flags
+import programs
 import tiny
 import tiny_models
 
@@ -29,28 +28,11 @@ PROGRAMS = [
 STUDENT = {"hidden_size": 8, "intermediate_size": 16}
 TEXT_CNN = {"encoder_type": "text_cnn", "hidden_size": 16, "num_filters": 8}
 TEXT_CNN |= {"vocab_size": 19, "max_position_embeddings": 16}
-STEPS, SAVED = 6, 4
-
-
-class Taught(NamedTuple):
-  """A teacher and its student, both of the same data."""
-
-  program: str
-  command: list[str]  # The student's, whose folder is `folder`/out.
-  folder: pathlib.Path
-  output: str
-
-  @property
-  def out(self):
-    return self.folder / "out"
-
-  def again(self, run=program_flags.succeed, **flags):
-    """Runs the student's command with other flags."""
-    return run([*self.command, *program_flags.arguments(flags)])
 
 
 @pytest.fixture(name="taught", scope="module", params=PROGRAMS)
 def teach(request, tmp_path_factory):
+  """The run of a student; its teacher's folder is beside its own."""
   folder = tmp_path_factory.mktemp(request.param)
   command = tiny.prepare(request.param, folder)
   program_flags.succeed([*command, f"--output_dir={folder / 'teacher'}"])
@@ -63,8 +45,7 @@ def teach(request, tmp_path_factory):
       "distillation_alpha": 0.25,
     }
   )
-  result = program_flags.succeed(command)
-  return Taught(request.param, command, folder, result.stdout)
+  return programs.train(command)
 
 
 one_program = pytest.mark.parametrize("taught", PROGRAMS[:1], indirect=True)
@@ -141,24 +122,18 @@ def test_they_are_what_the_teacher_predicts(taught, tmp_path):
 def test_they_are_kept_and_a_killed_run_resumes_to_the_same_bytes(
   taught, tmp_path, monkeypatch
 ):
-  whole, killed = paths.contents(taught.out), tmp_path / "killed"
-  shutil.copytree(taught.out, killed)
-  for name in whole:
-    if f"model.ckpt-{STEPS}." in name or "predict" in name:
-      (killed / name).unlink()
+  killed = tmp_path / "killed"
 
   def refuse(*_):
     yield pytest.fail("the teacher was asked again")
 
   monkeypatch.setattr(teaching, "_make_rows", refuse)
-  result = taught.again(output_dir=killed)
-  assert f"resuming at step {SAVED} of {STEPS}" in result.stdout
+  result = programs.assert_resumes(taught, killed)
   assert f"logits; unchanged: {killed}/train_teacher.tf_record" in result.stdout
-  assert paths.differences(paths.contents(killed), whole) == []
 
 
 def saved(folder):
-  return dict(checkpoints.read(str(folder / f"model.ckpt-{STEPS}")))
+  return dict(checkpoints.read(str(folder / "model.ckpt-6")))
 
 
 @pytest.mark.slow

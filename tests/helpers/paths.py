@@ -42,3 +42,9 @@ def differences(first, second):
   """Returns the names of files that are not the same in both `contents`."""
   names = first.keys() | second.keys()
   return sorted(n for n in names if first.get(n) != second.get(n))
+
+
+def assert_same(folder, other):
+  """Compares the `contents` of two folders, which must have some."""
+  found, wanted = (contents(pathlib.Path(path)) for path in (folder, other))
+  assert found and differences(found, wanted) == []

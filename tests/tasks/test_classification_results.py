@@ -8,7 +8,7 @@ import pytest
 
 from bert.tasks import classification
 from bert.tasks import classification_results as results
-import program_flags
+import report_tables
 
 
 def example(number, text, label=None, text_b=None):
@@ -231,19 +231,19 @@ def test_report_of_single_labels():
     "single_label",
     ["ham", "spam"],
   )
-  assert program_flags.rows_of(text, "Confusion matrix") == [
+  assert report_tables.rows_of(text, "Confusion matrix") == [
     ["ham", "1", "2"],
     ["spam", "1", "1"],
   ]
-  assert program_flags.rows_of(text, "By label") == [
+  assert report_tables.rows_of(text, "By label") == [
     ["ham", "0.5000", "0.3333", "0.4000", "3"],
     ["spam", "0.3333", "0.5000", "0.4000", "2"],
   ]
-  assert program_flags.rows_of(text, "By length of the text") == [
+  assert report_tables.rows_of(text, "By length of the text") == [
     [f"{n} to {n}", "1", accuracy]
     for n, accuracy in enumerate(["1.0000"] * 2 + ["0.0000"] * 3, 1)
   ]
-  assert program_flags.rows_of(text, "Most confident mistakes") == [
+  assert report_tables.rows_of(text, "Most confident mistakes") == [
     ["dddd", "ham", "spam", "0.9000"],
     ["&lt;b&gt;", "ham", "spam", "0.7000"],
     ["eeeee", "spam", "ham", "0.6000"],
@@ -258,22 +258,22 @@ def test_report_of_label_sets():
   targets = [[1, 0], [1, 0], [0, 1]]
   text = describe("abc", shares, targets, "multi_label", "xy")
   assert "Confusion matrix" not in text
-  row = program_flags.rows_of(text, "By label")[0]
+  row = report_tables.rows_of(text, "By label")[0]
   assert row == ["x", "0.5000", "0.5000", "0.5000", "2"]
-  assert program_flags.rows_of(text, "Most confident mistakes") == [
+  assert report_tables.rows_of(text, "Most confident mistakes") == [
     ["b", "x", "none", "0.7000"],
     ["c", "y", "x, y", "0.6000"],
   ]
-  rows = program_flags.rows_of(text, "By length of the text")
+  rows = report_tables.rows_of(text, "By length of the text")
   assert rows == [["1 to 1", "3", "0.3333"]]
 
 
 def test_report_of_a_regression():
   text = describe(["a", "bb"], [[1.0], [2.5]], [1.0, 4.5], "regression", [])
   assert "<title>example: 4.5, 2.5</title>" in text
-  rows = program_flags.rows_of(text, "Most confident mistakes")
+  rows = report_tables.rows_of(text, "Most confident mistakes")
   assert rows == [["bb", "4.5", "2.5", "2.0000"]]
-  rows = program_flags.rows_of(text, "By length of the text")
+  rows = report_tables.rows_of(text, "By length of the text")
   assert rows == [["1 to 1", "1", "0.0000"], ["2 to 2", "1", "2.0000"]]
 
 
@@ -285,7 +285,7 @@ def test_matrix_of_few_labels_only(count):
   text = describe("abc", shares, [7, 2, 2], "single_label", names)
   assert ("<h3>Confusion matrix</h3>" in text) == (count == 20)
   if count > 20:
-    rows = program_flags.rows_of(text, "Most frequent confusions")
+    rows = report_tables.rows_of(text, "Most frequent confusions")
     assert rows == [["n2", "n7", "2"]]
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert.inputs import feature_sets
 from bert.tasks import multiple_choice, multiple_choice_data
-import program_flags
+import report_tables
 import tiny
 
 
@@ -56,11 +56,11 @@ def test_report_of_choices():
   shares = np.array([[0.75, 0.25, 0], [0.125, 0.875, 0], [0.5, 0.25, 0.25]])
   labels = np.array([0, 0, 2])
   text = multiple_choice_data.describe(examples, shares, labels)
-  assert program_flags.rows_of(text, "Most confident mistakes") == [
+  assert report_tables.rows_of(text, "Most confident mistakes") == [
     ["Context 1. Who?", "c", "&lt;d&gt;", "0.8750"],
     ["Context 2. Who?", "g", "e", "0.5000"],
   ]
-  assert program_flags.rows_of(text, "Confusion matrix") == [
+  assert report_tables.rows_of(text, "Confusion matrix") == [
     ["choice 0", "1", "1", "0"],
     ["choice 1", "0", "0", "0"],
     ["choice 2", "1", "0", "0"],

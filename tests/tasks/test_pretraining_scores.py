@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert.tasks import pretraining_scores
-import program_flags
+import report_tables
 
 
 def test_scores():
@@ -74,15 +74,15 @@ def test_guesses_by_their_kind(tmp_path):
     ["1", "2", "0.5000", "3.0000"],
     ["2 to 9", "3", "0.6667", "2.0000"],
   ]
-  assert program_flags.rows_of(text, title) == by_frequency
-  assert program_flags.rows_of(text, "By part of a word") == [
+  assert report_tables.rows_of(text, title) == by_frequency
+  assert report_tables.rows_of(text, "By part of a word") == [
     ["a word or its beginning", "4", "0.7500", "2.0000"],
     ["a later part of a word (##)", "1", "0.0000", "4.0000"],
   ]
-  assert program_flags.rows_of(text, "Confusion matrix") == [
+  assert report_tables.rows_of(text, "Confusion matrix") == [
     ["next sentence", "1", "0"],
     ["random sentence", "1", "0"],
   ]
   text = pretraining_scores.describe(rows, {"loss": 2.5}, None, {})
-  assert program_flags.rows_of(text, title) == by_frequency
+  assert report_tables.rows_of(text, title) == by_frequency
   assert "part of a word" not in text

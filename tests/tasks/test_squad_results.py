@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert.tasks import squad, squad_answers, squad_metrics, squad_results
-import program_flags
+import report_tables
 
 CONTEXT = "Steve  Smith's WINS, the"
 RIGHT = squad_metrics.AnswerScores(1.0, 1.0)
@@ -259,12 +259,12 @@ def test_scores_by_kind(tmp_path):
   ]
   scores = squad_results.write_predictions(str(tmp_path), results, 0.0, False)
   text = squad_results.describe(scores)
-  assert program_flags.rows_of(text, "By question word") == [
+  assert report_tables.rows_of(text, "By question word") == [
     ["who", "2", "50.0000", "75.0000"],
     ["when", "1", "0.0000", "0.0000"],
   ]
   title = "By length of the shortest true answer"
-  assert program_flags.rows_of(text, title) == [
+  assert report_tables.rows_of(text, title) == [
     ["1", "2", "50.0000", "50.0000"],
     ["3 to 5", "1", "0.0000", "50.0000"],
   ]

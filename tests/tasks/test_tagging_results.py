@@ -5,7 +5,7 @@ import random
 import pytest
 
 from bert.tasks import tagging, tagging_results
-import program_flags
+import report_tables
 
 
 def make_sentence(words, tags):
@@ -106,17 +106,17 @@ def test_report_of_types_and_which_are_confused():
   sentences.append(make_sentence("d", "B-LOC"))
   predicted = [["B-PER", "I-PER", "B-LOC"], ["B-PER"]]
   text = report(sentences, predicted, "iob2")
-  assert program_flags.rows_of(text, "By label") == [
+  assert report_tables.rows_of(text, "By label") == [
     ["LOC", "0.0000", "0.0000", "0.0000", "1"],
     ["PER", "0.5000", "1.0000", "0.6667", "1"],
   ]
-  assert program_flags.rows_of(text, "Confusion matrix") == [
+  assert report_tables.rows_of(text, "Confusion matrix") == [
     ["LOC", "0", "0", "1"],
     ["O", "1", "0", "0"],
     ["PER", "0", "0", "2"],
   ]
   text = report([make_sentence("a b", "A-1 B-1")], [["B-1", "B-1"]], "none")
-  assert program_flags.rows_of(text, "Confusion matrix") == [
+  assert report_tables.rows_of(text, "Confusion matrix") == [
     ["A-1", "0", "1"],
     ["B-1", "0", "1"],
   ]
