@@ -17,6 +17,7 @@ any. With the same --seed, a target gets the same inputs.
 
 import argparse
 from collections.abc import Callable
+import functools
 import json
 import os
 import pathlib
@@ -47,10 +48,11 @@ def make_targets(folder: pathlib.Path) -> dict[str, Target]:
   import test_fuzz_readers
   import test_fuzz_tokenization
   import test_fuzz_weights
+  from waitress import adjustments
 
   from bert import tokenization
   from bert.convert import formats
-  from bert.serving import request_lines
+  from bert.serving import http_server, request_lines
   import fuzzing
   import tiny_index
   import tiny_models
@@ -75,7 +77,7 @@ def make_targets(folder: pathlib.Path) -> dict[str, Target]:
   )
   targets["bert_config.json"] = of_file(
     "bert_config.json",
-    lambda path: formats.read_config(path).to_dict(),
+    lambda path: formats.read_config(path).to_json_string(),
     json.dumps(test_fuzz_weights.CONFIG),
     json.dumps(test_fuzz_weights.HUGGING_FACE_CONFIG),
   )
@@ -103,7 +105,11 @@ def make_targets(folder: pathlib.Path) -> dict[str, Target]:
 
   body = json.dumps(test_fuzz_readers.REQUEST).encode()
   targets["body of a request"] = Target(read_body, [body])
-  targets["connection"] = Target(_receive, _CONNECTIONS)
+  settings = adjustments.Adjustments(max_request_body_size=100)
+  receive = functools.partial(
+    _receive, http_server=http_server, settings=settings
+  )
+  targets["connection"] = Target(receive, _CONNECTIONS)
 
   for lower in (True, False):
     tokenizer = test_fuzz_tokenization.make_tokenizer(
@@ -127,13 +133,8 @@ _CONNECTIONS = [
 ]
 
 
-def _receive(content):
+def _receive(content, http_server, settings):
   """Parses what a client sends as one connection of the server does."""
-  from waitress import adjustments
-
-  from bert.serving import http_server
-
-  settings = adjustments.Adjustments(max_request_body_size=100)
   request = None
   while content:
     request = request or http_server._Parser(settings)
@@ -148,7 +149,7 @@ def fuzz(name: str, count: int, options: argparse.Namespace) -> None:
   """Gives a target so many inputs, and ends the process."""
   import atheris
 
-  with atheris.instrument_imports(include=["bert"]):
+  with atheris.instrument_imports(include=["bert", "waitress"]):
     targets = make_targets(pathlib.Path(tempfile.mkdtemp()))
 
   target = targets[name]
@@ -170,8 +171,8 @@ def make_row(name: str, options: argparse.Namespace) -> list[str]:
   with tempfile.TemporaryDirectory() as folder:
     result = subprocess.run(
       [sys.executable, __file__, *flags],
-      stderr=subprocess.PIPE,
-      stdout=subprocess.DEVNULL,
+      stdout=subprocess.PIPE,  # The traceback of a finding goes there.
+      stderr=subprocess.STDOUT,
       text=True,
       errors="replace",
       env={**os.environ, "TMPDIR": folder},
@@ -179,9 +180,9 @@ def make_row(name: str, options: argparse.Namespace) -> list[str]:
   seconds = time.monotonic() - start
 
   log = options.output_dir / f"{name.replace(' ', '_')}.log"
-  log.write_text(result.stderr, "utf-8")
-  done = re.search(r"number_of_executed_units: (\d+)", result.stderr)
-  reached = re.findall(r" cov: (\d+)", result.stderr)
+  log.write_text(result.stdout, "utf-8")
+  done = re.search(r"number_of_executed_units: (\d+)", result.stdout)
+  reached = re.findall(r" cov: (\d+)", result.stdout)
   cells = [name, f"{int(done[1]):,}" if done else "?", f"{seconds:.0f}"]
   is_found = result.returncode or not done
   return [*cells, reached[-1] if reached else "?", str(log) if is_found else ""]
