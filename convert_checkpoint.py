@@ -88,9 +88,17 @@ class ConversionSettings(typed_flags.Settings):
   )
   grow_positions: int = _changes(
     0,
-    "The new maximum number of tokens of an input. The table of positions is "
-    "filled up with copies from its beginning. 0 changes nothing.",
+    "The new maximum number of tokens of an input. --new_positions says what "
+    "fills the table of positions. 0 changes nothing.",
     least=0,
+  )
+  new_positions: str = _changes(
+    "repeated",
+    "The longer table of positions. repeated: copies from its beginning follow "
+    "the old rows, which stay. interpolated: the old rows are stretched over "
+    "it; all outputs change, but further training ends nearer.",
+    choices=("repeated", "interpolated"),
+    needs="grow_positions",
   )
   resize_vocab: int = _changes(
     0,
@@ -168,7 +176,7 @@ def make_model(
   if settings.strip or settings.layers:
     model = conversion.strip(model)
   if size := settings.grow_positions:
-    model = conversion.grow_positions(model, size)
+    model = conversion.grow_positions(model, size, settings.new_positions)
   if size := settings.resize_vocab:
     model = conversion.resize_vocabulary(model, size, settings.seed)
 

@@ -283,20 +283,39 @@ def to_float16(model: models.Model) -> models.Model:
   return dataclasses.replace(model, values={**model.values, **values})
 
 
-def grow_positions(model: models.Model, size: int) -> models.Model:
-  """Lengthens the table of positions to `size` rows by repeating it.
+def grow_positions(
+  model: models.Model, size: int, start: str = "repeated"
+) -> models.Model:
+  """Lengthens the table of positions to `size` rows.
 
-  As Longformer begins its further training (https://arxiv.org/abs/2004.05150,
-  section 5). Without one, two places that share a row look alike to the model,
-  also in its first `old` positions, which random rows would leave as they were.
+  Args:
+    model: to be changed.
+    size: how many rows its table of positions has then.
+    start: "repeated": row `old` is row 0 again, and so on, as Longformer begins
+      its further training (https://arxiv.org/abs/2004.05150, section 5).
+      Without one, two places that share a row look alike to the model; texts of
+      at most `old` tokens keep their outputs. "interpolated": the old rows are
+      stretched over the new table, a row between two is their weighted mean,
+      and so are its moments of Adam. All outputs change, and further training
+      ends nearer: docs/decisions.md.
+
+  Raises:
+    ValueError: if the table would not grow.
   """
   old = model.config.max_position_embeddings
   if size <= old:
     raise ValueError(f"--grow_positions={size}: expected more than {old}")
 
-  # Row `old` is row 0 again, and so on.
-  rows = np.take(model.values[_POSITIONS], np.arange(old, size) % old, axis=0)
-  values = _append(model.values, _POSITIONS, rows)
+  if start == "interpolated":
+    # The first and the last row stay the first and the last.
+    places = np.linspace(0, old - 1, size)
+    values = dict(model.values)
+    for name in (_POSITIONS, *slots_of(values, _POSITIONS)):
+      columns = [np.interp(places, range(old), c) for c in values[name].T]
+      values[name] = np.stack(columns, axis=1).astype(values[name].dtype)
+  else:
+    rows = np.take(model.values[_POSITIONS], np.arange(old, size) % old, axis=0)
+    values = _append(model.values, _POSITIONS, rows)
   config = dataclasses.replace(model.config, max_position_embeddings=size)
   return dataclasses.replace(model, config=config, values=values)
 

@@ -300,6 +300,21 @@ def test_positions_are_repeated():
   assert not after[f"{name}/adam_v"][6:].any()
 
 
+def test_positions_are_interpolated():
+  write_google("here", slots=ADAM)
+  flags = {"grow_positions": 11, "new_positions": "interpolated"}
+  convert(input="here", output="long", **flags)
+  before, after = map(any_model.values, ("here", "long"))
+  name = "bert/embeddings/position_embeddings"
+  for variable in (name, f"{name}/adam_v"):
+    old = before[variable]
+    # Every second one of 11 rows is one of the 6, those between their means.
+    np.testing.assert_allclose(after[variable][::2], old, rtol=1e-6)
+    means = (old[1:] + old[:-1]) / 2
+    np.testing.assert_allclose(after[variable][1::2], means, rtol=1e-6)
+  assert after[name].dtype == before[name].dtype
+
+
 def test_new_tokens_get_rows_like_new_weights():
   write_google("here")
   vocabulary = pathlib.Path("more.txt")
