@@ -2,12 +2,12 @@
 
 import functools
 import json
-import shutil
 
 import pytest
 import tensorflow as tf
 
 import program_flags
+import programs
 import tiny
 import unmasked_records
 
@@ -35,7 +35,7 @@ def test_devices_and_parts_learn_the_same(unmasked, tmp_path):
   "is_alone", [pytest.param(False, marks=pytest.mark.slow), True]
 )
 def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
-  """Six steps at once, and three and three; alone it leaves the heads."""
+  """Killed after three of six steps; alone it leaves the heads."""
   unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}
   unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
   if is_alone:
@@ -43,29 +43,26 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
     unmasked |= {"teacher_only": True, "dynamic_masking": False}
     unmasked["do_eval"] = False
   whole, parts = tmp_path / "whole", tmp_path / "parts"
-  command = command_distillation(tmp_path, **unmasked, output_dir=whole)
-  program_flags.succeed(command)
-  shutil.copytree(whole, parts, ignore=shutil.ignore_patterns("*-6.*"))
-  command.append(f"--output_dir={parts}")
-  program_flags.succeed(command)
-  assert tiny.checkpoint_bytes(parts, 6) == tiny.checkpoint_bytes(whole, 6)
+  unmasked |= {"iterations_per_loop": 1, "output_dir": whole}
+  run = programs.train(command_distillation(tmp_path, **unmasked))
+  programs.assert_resumes(run, parts)
   saved = tf.train.load_checkpoint(f"{whole}/model.ckpt-6")
   earlier = tf.train.load_checkpoint(f"{whole}/model.ckpt-3")
   for name in ("teacher_projection", "cls/predictions/output_bias"):
     is_same = (saved.get_tensor(name) == earlier.get_tensor(name)).all()
     assert is_same == (is_alone and "cls" in name)
-  result = program_flags.run_here([*command, "--teacher_vectors=false"])
+  result = run.again(program_flags.run_here, teacher_vectors=False)
   program_flags.assert_refused(result, "with_vectors=True)")
   # A run that has begun with a teacher does not continue without it.
   alone = ("teacher", "teacher_only", "teacher_vectors")
   unmasked = {name: v for name, v in unmasked.items() if name not in alone}
-  unmasked["dynamic_masking"] = True
-  command = unmasked_records.command(tmp_path, **unmasked, output_dir=parts)
+  unmasked |= {"dynamic_masking": True, "output_dir": parts}
+  command = unmasked_records.command(tmp_path, **unmasked)
   result = program_flags.run_here(command)
   program_flags.assert_refused(result, "--teacher=none (was ")
   # Nobody else needs the projection, or the teacher.
   unmasked |= {"do_eval": True, "do_train": False}
-  command = unmasked_records.command(tmp_path, **unmasked, output_dir=parts)
+  command = unmasked_records.command(tmp_path, **unmasked)
   program_flags.succeed(command)
   curves = [json.loads(x) for x in (whole / "curves.jsonl").open()]
   for name in ("relation_loss", "vector_loss"):

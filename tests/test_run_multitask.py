@@ -13,6 +13,7 @@ import bert
 from bert.contrib import multitask_training
 from bert.weights import checkpoints
 import program_flags
+import programs
 import tiny
 
 
@@ -142,6 +143,7 @@ ALL = {
   "num_train_steps": 12,
   "save_checkpoints_steps": 2,
   "keep_checkpoint_max": 0,
+  "iterations_per_loop": 1,
   "do_eval": True,
   "do_predict": False,
   "eval_every_steps": 6,
@@ -153,17 +155,17 @@ ALL = {
 def train_all(tasks):
   """A run of all tasks, every second step of which was saved."""
   folder, entries = tasks
-  out = tiny.run_tasks(folder, list(entries.values()), "whole", **ALL)
-  return succeed(out)
+  entries = list(entries.values())
+  return programs.train(tiny.tasks_command(folder, entries, "whole", **ALL))
 
 
 def test_losses_scores_and_reports_are_by_task(whole, tasks):
   folder, _ = tasks
   for name in ("good", "names", "choice", "words"):
-    assert f"task {name}: 50 examples, rate 0." in whole
-  assert "  good/loss " in whole
-  assert "  mean " in whole
-  assert "; best: eval_good/accuracy " in whole
+    assert f"task {name}: 50 examples, rate 0." in whole.output
+  assert "  good/loss " in whole.output
+  assert "  mean " in whole.output
+  assert "; best: eval_good/accuracy " in whole.output
   report = folder / "whole" / "report.html"
   text = report.read_text()
   assert "<title>good/loss: " in text
@@ -177,24 +179,15 @@ def test_losses_scores_and_reports_are_by_task(whole, tasks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 2, 4, 6, 8, 10])
-def test_runs_resumed_anywhere_end_with_the_same_bytes(tasks, whole, step):
-  folder, entries = tasks
-  out = folder / f"resumed-{step}"
-  shutil.copytree(folder / "whole", out)
-  shutil.rmtree(out / "tasks")
-  for path in out.glob("model.ckpt-*"):
-    if int(path.name.split("-")[1].split(".")[0]) > step:
-      path.unlink()
-  succeed(tiny.run_tasks(folder, list(entries.values()), out.name, **ALL))
-  for name in ("model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
-    expected = (folder / "whole" / name).read_bytes()
-    assert (out / name).read_bytes() == expected
+def test_runs_resumed_anywhere_end_with_the_same_bytes(whole, tmp_path, step):
+  """Of all tasks, whose folders a killed run has not written yet."""
+  programs.assert_resumes(whole, tmp_path / "killed", step, lacking="tasks")
 
 
 def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   folder, entries = tasks
-  out = folder / "whole" / "tasks" / "good"
-  given = tiny.tasks_flags(folder, "whole/tasks/good", task_name="file")
+  out = shutil.copytree(folder / "whole" / "tasks" / "good", folder / "alone")
+  given = tiny.tasks_flags(folder, out.name, task_name="file")
   given |= {"do_train": False, "do_predict": True}
   given["predict_file"] = entries["good"]["eval_file"]
   command = program_flags.command("run_classifier", **given)

@@ -17,7 +17,7 @@ class Run(NamedTuple):
   program: str
   command: list[str]
   out: pathlib.Path
-  output: str
+  output: str  # On standard error, then on standard output.
 
   @property
   def folder(self):
@@ -33,7 +33,8 @@ def train(command):
   """Runs a command of `tiny.command` with success; returns the run."""
   out = pathlib.Path(program_flags.read_command(command)["output_dir"])
   result = program_flags.succeed(command)
-  return Run(pathlib.Path(command[1]).stem, command, out, result.stdout)
+  output = result.stderr + result.stdout
+  return Run(pathlib.Path(command[1]).stem, command, out, output)
 
 
 def kill(run, folder, step=None):
@@ -61,10 +62,13 @@ def kill(run, folder, step=None):
     scores.unlink()
     if kept := [x for x in lines if json.loads(x)["step"] <= step]:
       scores.write_text("".join(kept))
-  # Half a checkpoint may be there, or data without an index.
+  # Half a checkpoint may be there, or data without an index; these alone are
+  # refused, since an index may have been lost.
   half = folder / f"model.ckpt-{last}.writing.index.tempstate1"
   half.write_bytes(b"half")
-  (folder / f"model.ckpt-{step + 1}.data-00000-of-00001").write_bytes(b"whole")
+  if step:
+    data = folder / f"model.ckpt-{step + 1}.data-00000-of-00001"
+    data.write_bytes(b"whole")
   return step
 
 
