@@ -26,6 +26,7 @@ import outputs
 import rows
 import storage
 import trainings
+import writers
 
 # A checkpoint of 16 MB, whose writing takes a while.
 _LARGE = {"vocab_size": 20_000, "hidden_size": 64, "num_hidden_layers": 2}
@@ -75,6 +76,14 @@ class Campaign:
     """SIGKILL of making records."""
     folder = self._folder / "records"
     yield kills.kill_making_records(folder, self._rounds, self._seed)
+
+  def writing(self):
+    """SIGKILL and a full disk of programs that write a file or a folder."""
+    folder, seed = self._folder, self._seed
+    # Each of the programs has as many rounds, half of them over older files.
+    rounds = self._rounds * len(writers.WRITERS)
+    yield writers.kill_writing(folder / "writers", rounds, seed)
+    yield writers.fill_writing(folder / "writers-disk", rounds, seed)
 
   def disk(self):
     """A full disk."""

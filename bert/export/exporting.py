@@ -6,11 +6,13 @@ import importlib.metadata
 import os
 
 import numpy as np
+import tensorflow as tf
 
-from bert.data import atomic, files, hub
+from bert.data import atomic, files, hub, messages
 from bert.export import comparison, model_functions, trained_models
 from bert.serving import export_card, exported_model, formats
 from bert.vocabularies import vocabulary_table
+from bert.weights import checkpoints
 
 _TOLERANCE = 1e-4  # Between the outputs of a model and of its export.
 
@@ -36,7 +38,13 @@ def write(
   """
   functions = model_functions.ModelFunctions(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
-    card = _write(temporary, functions, format, quantizes=bool(gate))
+    try:
+      card = _write(temporary, functions, format, quantizes=bool(gate))
+    except tf.errors.OpError as error:  # TensorFlow's, such as of a full disk.
+      if messages.describe_shortage(error):
+        raise
+      reason = checkpoints.plain_message(error)
+      raise OSError(f"{folder}: cannot be written: {reason}") from error
 
     # A float32 export gives the same numbers.
     if not gate:

@@ -13,6 +13,7 @@ from bert.export import model_functions, saved_model, trained_models
 import paths
 import program_flags
 import tiny
+import tiny_models
 
 SEQUENCE = 16
 CONFIG = modeling.BertConfig.from_dict(
@@ -152,6 +153,20 @@ def test_guesses(save, pack):
   shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
   expected = np.take_along_axis(shares, best, -1)
   np.testing.assert_allclose(outputs["probabilities"][0], expected, atol=1e-5)
+
+
+def test_a_full_disk_ends_in_a_line_and_leaves_nothing(tmp_path, monkeypatch):
+  """With the error that TensorFlow raised under RLIMIT_FSIZE."""
+  tiny_models.write_trained(tmp_path)
+
+  def save(module, path, *arguments, **options):
+    message = f"{path}/saved_model.pb; File too large"
+    raise tf.errors.OutOfRangeError(None, None, message)
+
+  monkeypatch.setattr(tf.saved_model, "save", save)
+  with pytest.raises(OSError, match="export: cannot be written: .*too large"):
+    tiny_models.run_export(tmp_path, format="saved_model")
+  assert not list(tmp_path.glob("*export*"))
 
 
 @pytest.mark.slow
