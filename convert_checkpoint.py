@@ -96,7 +96,7 @@ class ConversionSettings(typed_flags.Settings):
     "repeated",
     "The longer table of positions. repeated: copies from its beginning follow "
     "the old rows, which stay. interpolated: the old rows are stretched over "
-    "it; all outputs change, but further training ends nearer.",
+    "it; all outputs change, but further training ends with a lower loss.",
     choices=("repeated", "interpolated"),
     needs="grow_positions",
   )

@@ -212,18 +212,13 @@ def count_tokens(model: pathlib.Path, text: pathlib.Path) -> int:
   return sum(len(tokenizer.encode(row.split("\t")[0])) for row in rows)
 
 
-def read_loss(folder: pathlib.Path) -> str:
-  """Returns the masked-LM loss of the evaluation after a pre-training."""
-  lines = (folder / "eval_results.txt").read_text("utf-8").splitlines()
-  scores = dict(line.split(" = ") for line in lines)
-  return f"{float(scores['masked_lm_loss']):.3f}"
-
-
 def make_row(model: Model, name: str) -> list[str]:
   """Trains from a start; returns the cells of its row."""
   options = model.options
   before, after = model.start(name)
-  loss = "" if name == "none" else read_loss(after)
+  loss = ""
+  if name != "none":
+    loss = f"{transfer.read_score(after, 'masked_lm_loss'):.3f}"
   done = model.out / f"{after.name}.seconds"
   seconds = float(done.read_text()) if name != "none" else 0
 

@@ -138,9 +138,7 @@ class Table:
       report="false",
       **flags,
     )
-    lines = (path / "eval_results.txt").read_text("utf-8").splitlines()
-    scores = dict(line.split(" = ") for line in lines)
-    return path, f"{float(scores['masked_lm_loss']):.3f}"
+    return path, f"{transfer.read_score(path, 'masked_lm_loss'):.3f}"
 
   def row(self, name: str, length: int, model: pathlib.Path) -> list[str]:
     """Returns the cells of a start."""

@@ -87,13 +87,13 @@ class Runs:
   """The trainings of a task in one way, a folder for each seed."""
 
   def __init__(self, task: str, way: str, options: argparse.Namespace):
-    self.task = task
+    self.name = task
+    self.task = transfer.make_tasks(pathlib.Path())[task]
     self.way = way
     self.options = options
-    self.metric = transfer.make_tasks(pathlib.Path())[task].metric
 
   def folder(self, seed: int) -> pathlib.Path:
-    name = f"{self.task}-{self.way.replace(' ', '')}-{seed}"
+    name = f"{self.name}-{self.way.replace(' ', '')}-{seed}"
     return self.options.output_dir / name
 
   def start(self, seed: int, core: int) -> processes.Child:
@@ -101,7 +101,7 @@ class Runs:
     options = self.options
     command = program_flags.command(
       "run_classifier",
-      **transfer.make_tasks(pathlib.Path())[self.task].flags,
+      **self.task.flags,
       model=options.model,
       output_dir=self.folder(seed),
       do_train=True,
@@ -124,11 +124,10 @@ class Runs:
 
   def score(self, seed: int) -> float | None:
     """Returns the score of a training that has ended, in per cent."""
-    path = self.folder(seed) / "eval_results.txt"
-    if not path.exists():
+    if not (self.folder(seed) / "eval_results.txt").exists():
       return None
-    scores = dict(line.split(" = ") for line in path.read_text().splitlines())
-    return 100 * float(scores[f"eval_{self.metric}"])
+    name = f"eval_{self.task.metric}"
+    return 100 * transfer.read_score(self.folder(seed), name)
 
 
 def train_all(runs: list[tuple[Runs, int]]) -> None:
@@ -162,7 +161,7 @@ def make_row(run: Runs) -> list[str]:
   drawn = np.random.default_rng(contest.SEED).choice(
     scores, [10_000, len(scores)]
   )
-  cells = [run.task, run.way, str(len(scores))]
+  cells = [run.name, run.way, str(len(scores))]
   for value, samples in (
     (scores.mean(), drawn.mean(1)),
     (scores.std(ddof=1), drawn.std(1, ddof=1)),

@@ -190,6 +190,12 @@ def run(log: pathlib.Path, flags: Flags, program: str, *first: str) -> None:
     sys.exit(f"{program} failed: see the end of {log}")
 
 
+def read_score(folder: pathlib.Path, name: str) -> float:
+  """Returns a score of the evaluation in a folder."""
+  lines = (folder / "eval_results.txt").read_text("utf-8").splitlines()
+  return float(dict(line.split(" = ") for line in lines)[name])
+
+
 class Arm(NamedTuple):
   """One row: a task, and where its training starts."""
 
@@ -252,9 +258,7 @@ class Arm(NamedTuple):
     if not (out / "eval_results.txt").exists():
       self.run(folder, model=folder, output_dir=out, **self.task.test)
 
-    lines = (out / "eval_results.txt").read_text().splitlines()
-    scores = dict(line.split(" = ") for line in lines)
-    return float(scores[f"eval_{self.task.metric}"])
+    return read_score(out, f"eval_{self.task.metric}")
 
 
 class Row(NamedTuple):

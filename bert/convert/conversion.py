@@ -293,11 +293,11 @@ def grow_positions(
     size: how many rows its table of positions has then.
     start: "repeated": row `old` is row 0 again, and so on, as Longformer begins
       its further training (https://arxiv.org/abs/2004.05150, section 5).
-      Without one, two places that share a row look alike to the model; texts of
-      at most `old` tokens keep their outputs. "interpolated": the old rows are
-      stretched over the new table, a row between two is their weighted mean,
-      and so are its moments of Adam. All outputs change, and further training
-      ends nearer: docs/decisions.md.
+      Without that training, two places that share a row look alike to the
+      model; texts of at most `old` tokens keep their outputs. "interpolated":
+      the old rows are stretched over the new table, a row between two is their
+      weighted mean, and so are its moments of Adam. All outputs change, and
+      further training ends with a lower loss: docs/decisions.md.
 
   Raises:
     ValueError: if the table would not grow.
@@ -314,6 +314,7 @@ def grow_positions(
       columns = [np.interp(places, range(old), c) for c in values[name].T]
       values[name] = np.stack(columns, axis=1).astype(values[name].dtype)
   else:
+    # Row `old` is row 0 again, and so on; new rows have moments of 0.
     rows = np.take(model.values[_POSITIONS], np.arange(old, size) % old, axis=0)
     values = _append(model.values, _POSITIONS, rows)
   config = dataclasses.replace(model.config, max_position_embeddings=size)

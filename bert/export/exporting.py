@@ -34,7 +34,7 @@ def write(
     gate: what an export with products of int8 must pass; None: of float32.
 
   Returns how close the export is, in words; a ValueError if it is not close
-  enough.
+  enough, an OSError if it cannot be written.
   """
   functions = model_functions.ModelFunctions(trained, vocab_file)
   with atomic.new_folder(folder) as temporary:
