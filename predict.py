@@ -11,13 +11,14 @@ from collections.abc import Iterator
 import dataclasses
 import functools
 import json
+import os
 import queue
 import sys
 import threading
 import time
 
 from bert.cli import program, typed_flags
-from bert.data import file_search, files, imports
+from bert.data import file_search, files, imports, remote
 from bert.serving import answers, export_card, exported_model, request_lines
 
 # Lines that are read while earlier lines are answered. They are answered
@@ -141,9 +142,17 @@ class PredictSettings(typed_flags.Settings):
 
 
 def read_ahead(
-  lines: Iterator[request_lines.RequestLine],
+  lines: Iterator[request_lines.RequestLine], is_open: bool
 ) -> Iterator[list[request_lines.RequestLine]]:
-  """Yields the lines there are by now, at least one, while more are read."""
+  """Yields windows of lines, while more are read.
+
+  Args:
+    lines: those of the input.
+    is_open: somebody may still be writing them. A window is then what there is
+      by now, at least one line. Otherwise all windows but the last are full.
+      Which lines are computed together changes the last digits of an answer:
+      with full windows, a file has the same answers however fast it is read.
+  """
   # The reader stops when the queue is full: an input may be larger than the
   # memory.
   waiting: queue.Queue = queue.Queue(_READ_AHEAD)
@@ -160,10 +169,14 @@ def read_ahead(
   threading.Thread(target=read, daemon=True).start()
   is_last = False
   while not is_last:
-    # It waits for one line only, so a user who types a line gets its answer at
-    # once. Lines of a file are read faster than they are answered: many wait.
+    # Of an open input it waits for one line only, so a user who types a line
+    # gets its answer at once.
     window = [waiting.get()]
-    while len(window) < _READ_AHEAD and not waiting.empty():
+    while (
+      len(window) < _READ_AHEAD
+      and isinstance(window[-1], request_lines.RequestLine)
+      and not (is_open and waiting.empty())
+    ):
       window.append(waiting.get())
 
     # The last item is no line: None, or the error that ended the reading. The
@@ -183,6 +196,9 @@ def answer_lines(
   start = time.monotonic()
   file_search.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(settings.source(), model.maker)
+  path = settings.input_file
+  is_file = remote.is_remote(path) or os.path.isfile(path)
+  is_open = not (settings.text or is_file)
 
   # --batch_size counts inputs of full length. Of shorter ones, a batch holds
   # more: as many as have the same number of tokens.
@@ -191,7 +207,7 @@ def answer_lines(
   count = 0
   bad = 0
   with files.open_lines(settings.output_file) as write:
-    for window in read_ahead(lines):
+    for window in read_ahead(lines, is_open):
       # A line that cannot be answered gets its error at its place, so that the
       # output has a line for each line of the input.
       good = [line.request for line in window if line.request is not None]

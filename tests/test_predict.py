@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 
@@ -25,7 +26,12 @@ import bert
 from bert import export_saved_model, heads, tokenization
 from bert import predict as predict_program
 from bert.data import packing
-from bert.serving import exported_model, http_server, tensorflow_engine
+from bert.serving import (
+  exported_model,
+  http_server,
+  request_lines,
+  tensorflow_engine,
+)
 from bert.weights import checkpoints
 import paths
 import program_flags
@@ -166,6 +172,26 @@ def test_answers_come_while_the_input_is_open(trained):
   assert process.wait(60) == 0
 
 
+def test_windows_of_a_file_do_not_depend_on_the_speed_of_reading():
+  is_taken = threading.Event()
+
+  def read_slowly(waits):
+    for index in range(1500):
+      if waits and index == 1:
+        assert is_taken.wait(60)
+      time.sleep(0 if index > 20 else 1e-3)
+      yield request_lines.RequestLine(None, {"index": index})
+
+  windows = predict_program.read_ahead(read_slowly(False), is_open=False)
+  assert [len(window) for window in windows] == [1024, 476]
+
+  # What somebody types is answered at once.
+  windows = predict_program.read_ahead(read_slowly(True), is_open=True)
+  assert len(next(windows)) == 1
+  is_taken.set()
+  assert sum(map(len, windows)) == 1499
+
+
 LEAVE = """
 import sys, types
 sys.path.insert(0, %r)
@@ -176,7 +202,9 @@ kind = types.SimpleNamespace(
   is_required={"text": True}, encode=lambda request: request, card=card
 )
 source = request_lines.Source("-", input_format="lines")
-for window in predict.read_ahead(request_lines.read(source, kind)):
+for window in predict.read_ahead(
+  request_lines.read(source, kind), is_open=True
+):
   sys.exit(7)
 """
 
