@@ -15,7 +15,7 @@ EXTRAS := $(filter-out requirements/lock.txt,$(wildcard requirements/*.txt))
 # The others are no script, need to know what to compare or packages of their own,
 # measure something else than speed, or have a target of their own.
 BENCHMARKS := $(filter-out $(patsubst %,benchmarks/%.py,contest determinism domain first_update fuzz \
-  large_data many_rows mini_corpus multitask mutations positions real_results seeds smoke structure \
+  large_data many_rows mini_corpus multitask mutants mutations positions real_results seeds smoke structure \
   timed_program tpu_compile transfer vectors), $(wildcard benchmarks/*.py))
 
 # Published models, as packages of the index hold them: sentence-transformers'

@@ -80,7 +80,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
   try:
     lines = content.decode("utf-8").removeprefix("\ufeff").split("\n")
   except UnicodeDecodeError as error:
-    line = content.count(b"\n", 0, error.start) + 1
+    line = content[: error.start].count(b"\n") + 1
     around = content[max(0, error.start - 20) : error.start + 20]
     raise ValueError(
       f"{vocab_file}:{line}: not UTF-8: {around!r}; convert it, of Latin-1 by "

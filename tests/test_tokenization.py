@@ -28,6 +28,9 @@ def test_words_and_pieces(tokenizer):
   assert tokenizer.convert_ids_to_tokens([10, 7]) == ["un", "##want"]
   assert tokenizer.encode("UNwant\xe9d, running") == [10, 7, 8, 13, 11, 12]
   assert tokenizer.encode(b"the\xff") == [5]
+  assert [tokenizer.continues_word(token) for token in tokens[:2]] == [0, 1]
+  assert tokenizer.join(tokens) == "unwanted , running"
+  assert tokenizer.join(["##a", "b", "##", "c"]) == "a b c"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,14 @@ def test_never_split_tokens_survive_whole(tmp_path):
   assert text[offsets[4].start : offsets[4].end] == "[MASK]"
 
 
+def test_a_kept_token_may_have_what_is_stripped_elsewhere(tmp_path):
+  vocab = hard_strings.write_vocab(tmp_path, [*hard_strings.VOCAB, "e\u0301 x"])
+  tokenizer = tokenization.FullTokenizer(vocab, never_split=["e\u0301 x"])
+  text = "the e\u0301 x the"
+  offsets = check(tokenizer, text)
+  assert [text[t.start : t.end] for t in offsets] == ["the", "e\u0301 x", "the"]
+
+
 @pytest.mark.parametrize(
   ("text", "sources"),
   [
@@ -189,11 +200,16 @@ def test_golden(name, case):
 
 def test_the_caches_are_bounded(tokenizer, monkeypatch):
   monkeypatch.setattr(tokenization, "CACHE_ENTRIES", 3)
-  for number in range(10):
-    assert tokenizer.encode(f"the {number} \u4e2d{'e' * 100}")[0] == 5
+  limit = tokenization.CACHE_KEY_LENGTH
   kept = tokenizer._encoder._chunks
-  assert 0 < len(kept) <= 3
-  assert max(map(len, kept)) <= tokenization.CACHE_KEY_LENGTH
+  sizes, lengths = set(), set()
+  for number in range(10):
+    text = f"the {number} \u4e2d{'e' * 100} {number:0{limit + number % 3}}"
+    assert tokenizer.encode(text)[0] == 5
+    sizes.add(len(kept))
+    lengths |= set(map(len, kept))
+  assert max(sizes) == 3
+  assert max(lengths) == limit
 
 
 def test_a_tokenizer_can_be_sent_and_its_ids_are_not_the_callers(tokenizer):
@@ -221,7 +237,11 @@ def test_vocabulary_lines(tmp_path):
   [
     (b"", "vocab.txt: empty; expected one token a line"),
     (b"\n\n", "vocab.txt: empty"),
-    (b"a\nb\n", r"vocab.txt: no line '\[UNK\]' among 2 tokens"),
+    (
+      b"a\nb\n",
+      r"vocab.txt: no line '\[UNK\]' among 2 tokens; expected the vocabulary "
+      "of a BERT, one token a line$",
+    ),
     (b"[UNK]\nb\nc\xff\n", "vocab.txt:3: not UTF-8: b"),
     (b"[UNK]\nb\n", r"vocab.txt: no line '\[X\]' among 2 tokens"),
   ],
@@ -252,25 +272,28 @@ def test_text_of_another_type_is_named(tokenizer):
 
 
 @pytest.mark.parametrize(
-  ("folder", "lower", "fits"),
+  ("folder", "lower", "trained"),
   [
-    ("uncased_L-12_H-768_A-12", True, True),
-    ("uncased_L-2_H-128_A-2", False, False),
-    ("gs://models/cased_L-24_H-1024_A-16", True, False),
-    ("wwm_cased_L-24_H-1024_A-16", False, True),
-    ("a/multi_cased_L-12_H-768_A-12", True, False),
-    ("multilingual_L-12_H-768_A-12", True, True),
-    ("chinese_L-12_H-768_A-12", False, False),
-    ("my_cased_model", True, True),
+    ("uncased_L-12_H-768_A-12", True, None),
+    ("uncased_L-2_H-128_A-2", False, "lower-cased"),
+    ("gs://models/cased_L-24_H-1024_A-16", True, "cased"),
+    ("wwm_cased_L-24_H-1024_A-16", False, None),
+    ("a/multi_cased_L-12_H-768_A-12", True, "cased"),
+    ("multilingual_L-12_H-768_A-12", True, None),
+    ("chinese_L-12_H-768_A-12", False, "lower-cased"),
+    ("my_cased_model", True, None),
   ],
 )
-def test_casing_fits_the_released_checkpoint(folder, lower, fits):
+def test_casing_fits_the_released_checkpoint(folder, lower, trained):
   check = tokenization.validate_case_matches_checkpoint
   check(lower, None)
   for rest in ("", "/", "/bert_model.ckpt"):
-    if fits:
+    if trained is None:
       check(lower, folder + rest)
-    else:
-      message = f"pass --do_lower_case={str(not lower).lower()}$"
-      with pytest.raises(ValueError, match=message):
-        check(lower, folder + rest)
+      continue
+    with pytest.raises(ValueError) as error:
+      check(lower, folder + rest)
+    assert str(error.value) == (
+      f"--init_checkpoint={folder}{rest}: {folder.rsplit('/')[-1]} was trained "
+      f"on {trained} text; pass --do_lower_case={str(not lower).lower()}"
+    )
