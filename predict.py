@@ -169,8 +169,8 @@ def read_ahead(
   threading.Thread(target=read, daemon=True).start()
   is_last = False
   while not is_last:
-    # Of an open input it waits for one line only, so a user who types a line
-    # gets its answer at once.
+    # While the input is open, it waits for one line only: a user who types a
+    # line gets its answer at once.
     window = [waiting.get()]
     while (
       len(window) < _READ_AHEAD
