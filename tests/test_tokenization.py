@@ -8,6 +8,7 @@ import time
 import unicodedata
 
 import pytest
+import tensorflow as tf
 
 from bert import tokenization
 import hard_strings
@@ -60,12 +61,20 @@ def test_basic_words(text, lower, kept):
     assert tokenization.BasicTokenizer(False).tokenize(text) == kept
 
 
+def test_the_longest_of_the_kept_strings_counts():
+  kept = ["[A", "", "[A]"]
+  tokenizer = tokenization.BasicTokenizer(never_split=kept)
+  assert tokenizer.tokenize("b[A] [A.") == ["b", "[A]", "[A", "."]
+  assert tokenizer.split_at_never_split("b[A]") == ["b", "[A]", ""]
+
+
 def test_words_over_the_limit_are_unknown():
   tokenizer = tokenization.WordpieceTokenizer({"[UNK]": 0, "a": 1, "##a": 2})
   assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199
   assert tokenizer.tokenize("a" * 201 + " a") == ["[UNK]", "a"]
   limited = tokenization.WordpieceTokenizer({"a": 1}, "?", 1)
   assert limited.tokenize("a aa b") == ["a", "?", "?"]
+  assert tokenization.WordpieceTokenizer({}).tokenize("a") == ["[UNK]"]
 
 
 def strip_accents(text):
@@ -230,6 +239,15 @@ def test_vocabulary_lines(tmp_path):
     "": 2,  # U+2028 is no end of a line, and is stripped.
     "b": 3,
   }
+
+
+def test_a_remote_vocabulary():
+  with tf.io.gfile.GFile("ram://remote_vocab.txt", "wb") as file:
+    file.write("[UNK]\n\u4e2d\n".encode())
+  vocab = tokenization.load_vocab("ram://remote_vocab.txt")
+  assert vocab == {"[UNK]": 0, "\u4e2d": 1}
+  with pytest.raises(OSError, match=r"^ram://none\.txt: "):
+    tokenization.load_vocab("ram://none.txt")
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,26 @@ def test_the_generator_draws_what_random_draws():
   assert ours.getstate() == reference.getstate()
 
 
+@pytest.mark.parametrize(
+  ("name", "good", "bad", "expected"),
+  [
+    ("max_seq_length", [5], [4], "at least 5"),
+    ("max_predictions_per_seq", [1], [0], "at least 1"),
+    ("masked_lm_prob", [0, 1], [-0.1, 1.1], "0 to 1"),
+    ("short_seq_prob", [0, 1], [-0.1, 1.1], "0 to 1"),
+    ("dupe_factor", [1], [0], "at least 1"),
+    ("documents_per_block", [0, 2], [-1], "at least 0"),
+  ],
+)
+def test_settings_have_limits(name, good, bad, expected):
+  for value in good:
+    RecordSettings(**{name: value})
+  for value in bad:
+    with pytest.raises(ValueError) as error:
+      RecordSettings(**{name: value})
+    assert str(error.value) == f"--{name}={value}: expected {expected}"
+
+
 def test_blank_lines_end_documents():
   lines = ["", "a", " b\r", "\t", "\u3000", "c", "", ""]
   assert list(pretraining_data.read_documents(lines)) == [["a", "b"], ["c"]]
@@ -120,6 +140,13 @@ def test_no_block_has_a_document_alone(count, sizes):
       [0, 0, 1, 1, 1, 1],
       [("a b", "l m n", True), ("c d e", "l m", True)],
     ),
+    # Ten draws of its own document: the random text comes from there.
+    (
+      [["a b", "c d e"], ["k"]],
+      [0.1, 0.4],
+      [0, *[0] * 10, 1, 1, 0],
+      [("a b", "c d e", True), ("c d e", "k", True)],
+    ),
     # A short pair, of two tokens; then each pair splits after its first.
     (
       [["a", "b", "c", "d"], ["k"]],
@@ -140,7 +167,7 @@ def test_pairs_of_sentences(documents, randoms, belows, expected):
 
 def test_truncation_takes_from_the_longer_span_at_either_end():
   # If the lengths are equal, the second one is truncated.
-  rng = Scripted([0.4, 0.6, 0.4])
+  rng = Scripted([0.4, 0.5, 0.4])
   pair = pretraining_data.truncate_randomly(
     tokens("a b c d e"), tokens("f g h"), 5, rng
   )
@@ -248,8 +275,10 @@ def test_records_without_masks_hold_the_text():
 )
 def test_sequences_are_whole_sentences_of_a_document(document, sequences):
   document = [tokens(sentence) for sentence in document]
-  made = list(pretraining_data.make_sequences(document, 4))
+  settings = RecordSettings(max_seq_length=6, next_sentence=False)
+  made = list(pretraining_data.make_pairs([document], 0, settings, Scripted()))
   assert [text(pair.tokens_a) for pair in made] == sequences
+  assert {str(pair[1:]) for pair in made} == {"([], False, False)"}
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -280,6 +309,19 @@ def blocks_of(settings, num_processes=1, vocabulary=VOCABULARY):
   return list(
     pretraining_data.make_blocks(CORPUS, vocabulary, settings, num_processes)
   )
+
+
+def test_jobs_share_the_blocks_and_one_process_says_how_far_it_is():
+  settings = dataclasses.replace(SMALL, documents_per_block=4)
+  whole = blocks_of(settings)
+  parts = []
+  for job in range(3):
+    made = pretraining_data.make_blocks(
+      CORPUS, VOCABULARY, settings, progress=parts.append, share=(job, 3)
+    )
+    assert list(made) == whole[job::3]
+  # Four documents, twice each.
+  assert parts[:8] == [n / 8 for n in range(1, 9)]
 
 
 @pytest.fixture
@@ -346,6 +388,28 @@ def test_documents_without_tokens_are_left_out():
   vocabulary = VOCABULARY._replace(tokenize=lambda t: tokens(t.strip("\x00")))
   block = pretraining_data.BlockMaker(vocabulary, SMALL)((0, corpus))
   assert block.statistics.documents == 2
+
+
+def test_what_is_counted_and_texts_that_make_no_record():
+  make = pretraining_data.BlockMaker(VOCABULARY, SMALL)
+  assert make((0, [["a ?", "?"], ["b"]])).statistics == (2, 3, 4, 2, 0, 0)
+  for documents, message in (
+    (
+      [],
+      "there is no block for this job: lower --num_shards, or "
+      "--documents_per_block",
+    ),
+    ([[]], "--input_file: the input holds no text; expected some"),
+    (
+      [[["a"]]],
+      "--input_file: the input is one document; random next sentences need "
+      "another: put a blank line between documents, also where files end",
+    ),
+  ):
+    counts = [make((0, block)).statistics for block in documents]
+    with pytest.raises(ValueError) as error:
+      pretraining_data.add_up(counts, SMALL)
+    assert str(error.value) == message
 
 
 def test_a_document_alone_in_its_block_makes_no_pairs():
