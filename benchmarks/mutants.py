@@ -50,11 +50,17 @@ FILES = {
   "bert/training/same_run.py": [
     "tests/training/test_same_run.py",
     "tests/training/test_phases.py",
+    "tests/cli/test_fine_tuning.py",
+    "tests/test_programs.py",
+    "tests/test_run_classifier.py",
   ],
   "bert/weights/checkpoints.py": [
     "tests/weights",
     "tests/training/test_model_selection.py",
     "tests/test_fuzz_weights.py",
+    "tests/test_damaged_files.py",
+    "tests/convert/test_conversion.py",
+    "tests/test_programs.py",
   ],
   "bert/optimization.py": [
     "tests/test_optimization.py",
