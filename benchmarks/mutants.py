@@ -94,6 +94,8 @@ source_paths = ["bert"]
 only_mutate = {files}
 also_copy = {others}
 process_isolation = "forkserver"
+forkserver_warmup = "import"
+preload_modules_file = "preloaded.txt"
 pytest_add_cli_args = ["-p", "no:cacheprovider", "--deselect={deadly}"]
 pytest_add_cli_args_test_selection = {tests}
 timeout_multiplier = 10.0
@@ -105,6 +107,9 @@ _DEADLY = (
   "tests/data/test_pretraining_data.py::"
   "test_a_process_that_dies_is_an_error_with_the_cure"
 )
+# What is imported once, before processes are forked: nothing that computes, for
+# TensorFlow's threads would not survive. Some test files do at their import.
+_PRELOADED = ["hypothesis", "bert.run_classifier", "bert.run_pretraining"]
 _NOT_COPIED = {"bert", "mutants", "shared"}  # By mutmut, where it runs tests.
 
 # What a mutant's exit status says. pytest has 0 if all passed; mutmut adds 33
@@ -173,6 +178,8 @@ def make_copy(copy: pathlib.Path) -> None:
   subprocess.run(["tar", "-x"], cwd=copy, input=archive, check=True)
   for path in copy.glob("*.py"):
     shutil.copy(path, copy / "bert")
+
+  (copy / "preloaded.txt").write_text("\n".join(_PRELOADED), encoding="utf-8")
 
   # mutmut runs the tests a folder deeper, so that the data beside a checkout
   # are in the copy.

@@ -260,7 +260,12 @@ def test_a_remote_vocabulary():
       r"vocab.txt: no line '\[UNK\]' among 2 tokens; expected the vocabulary "
       "of a BERT, one token a line$",
     ),
-    (b"[UNK]\nb\nc\xff\n", "vocab.txt:3: not UTF-8: b"),
+    (b"\n" * 30 + b"\xff", r"vocab.txt:31: not UTF-8: b'(\\n){20}\\xff'; conv"),
+    (
+      b"[UNK]\nb\nc\xff" + b"d" * 30,
+      r"vocab.txt:3: not UTF-8: b'\[UNK\]\\nb\\nc\\xffd{19}'; convert it, of "
+      "Latin-1 by iconv -f latin1 -t utf8$",
+    ),
     (b"[UNK]\nb\n", r"vocab.txt: no line '\[X\]' among 2 tokens"),
   ],
 )

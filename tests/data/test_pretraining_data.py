@@ -111,6 +111,15 @@ def test_settings_have_limits(name, good, bad, expected):
     assert str(error.value) == f"--{name}={value}: expected {expected}"
 
 
+def test_a_block_of_one_document_is_refused():
+  with pytest.raises(ValueError) as error:
+    RecordSettings(documents_per_block=1)
+  assert str(error.value) == (
+    "--documents_per_block=1: expected 0 (no blocks) or at least 2, for random "
+    "next sentences"
+  )
+
+
 def test_blank_lines_end_documents():
   lines = ["", "a", " b\r", "\t", "\u3000", "c", "", ""]
   assert list(pretraining_data.read_documents(lines)) == [["a", "b"], ["c"]]
@@ -430,9 +439,18 @@ def test_a_document_alone_in_its_block_makes_no_pairs():
   assert first.records and not first.statistics.documents_alone
 
 
+def test_special_tokens_of_a_vocabulary():
+  special = (b"\2", b"\3", b"\4", b"\1")  # [CLS], [SEP], [MASK], [UNK]
+  assert make_vocabulary()[2:6] == special
+
+
 def test_a_vocabulary_without_special_tokens():
-  with pytest.raises(ValueError, match=r"vocab.txt: no \[CLS\], \[MASK\]"):
+  with pytest.raises(ValueError) as error:
     make_vocabulary(vocab={"[SEP]": 0, "[UNK]": 1})
+  assert str(error.value) == (
+    "vocab.txt: no [CLS], [MASK] among its 2 tokens; expected the vocabulary "
+    "of a BERT, one token a line"
+  )
 
 
 # The number of a case in digests.json: text and flags.
