@@ -1,6 +1,6 @@
 """Measures the tests with mutmut: each expression changed, one at a time.
 
-  pip install mutmut==3.8.1
+  pip install -r requirements/mutants.txt
   python benchmarks/mutants.py --output_dir=/tmp/mutants --files tokenization
 
 mutmut makes every change that it knows (`<` becomes `<=`, 1 becomes 2, an

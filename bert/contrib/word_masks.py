@@ -48,9 +48,6 @@ def mark_words(
       f"--segmenter needs a vocab.txt, not {vocabulary.file}: only there every "
       "Chinese character is a token"
     )
-  # Its dictionary takes seconds. If the first text loaded it, the time left
-  # would be said in hours.
-  word_vocabulary.jieba.initialize()
   tokenizer = vocabulary_table.make_tokenizer(vocabulary.file, do_lower_case)
   # A partial can be pickled for other processes.
   tokenize = functools.partial(_tokenize, vocabulary.tokenize, tokenizer)

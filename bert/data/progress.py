@@ -122,15 +122,15 @@ class Progress:
   def eta(self, done: float) -> str:
     """Returns the time that is left as [D days, ]H:MM:SS, "?" if unknown.
 
-    It is unknown until the second time that one asks: the first batch waits for
-    the compilation of the model, and would promise hours instead of minutes.
+    It is unknown until the second time that one asks: what comes before the
+    first batch or part, such as the compilation of a model, would promise hours
+    instead of minutes.
     """
     if self._warm is None:
       self._warm = time.monotonic(), done
-    return self._time_left(done, *self._warm)
 
-  def _time_left(self, done: float, begin: float, behind: float) -> str:
-    """Returns the time left, at the speed since `begin` (`behind` was done)."""
+    # At the speed since then.
+    begin, behind = self._warm
     elapsed = time.monotonic() - begin
     units = done - behind
     left = 0.0
@@ -147,15 +147,11 @@ class Progress:
       doing: what the program does, for the line.
       part: how much of it is done, 0 to 1; None if unknown.
     """
+    # Estimated at every call, also if no line is due: what comes before the
+    # first part, such as splitting all texts into tokens, must not count.
+    left = f", {part:.0%}, {self.eta(part)} to go" if part else ""
     if not self.is_due():
       return
-
-    # No model is compiled here, so the speed of the beginning holds for the
-    # rest, unlike in `eta`.
-    left = ""
-    if part:
-      to_go = self._time_left(part, self._begin, self._begin_done)
-      left = f", {part:.0%}, {to_go} to go"
     seconds = int(time.monotonic() - self._begin)
     elapsed = datetime.timedelta(seconds=seconds)
     self.print_line(f"{doing}, {elapsed} elapsed{left}", part or 0)

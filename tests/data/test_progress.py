@@ -236,12 +236,13 @@ def test_time_is_shown_and_the_part_and_what_is_left_if_known(
   seconds = [0.0]
   monkeypatch.setattr("time.monotonic", lambda: seconds[0])
   work = progress.Progress(1)
-  work.print_part("counting", 0.1)  # Too soon.
-  for now, part in ((90, 0.25), (3700, None)):
+  # The first part comes after 60 s, of which the others need nothing.
+  for now, part in ((60, 0.01), (61, 0.02), (90, 0.26), (3700, None)):
     seconds[0] = now
     work.print_part("counting", part)
   assert capsys.readouterr().err.splitlines() == [
-    "counting, 0:01:30 elapsed, 25%, 0:04:30 to go",
+    "counting, 0:01:00 elapsed, 1%, ? to go",
+    "counting, 0:01:30 elapsed, 26%, 0:01:29 to go",
     "counting, 1:01:40 elapsed",
   ]
 
