@@ -147,9 +147,12 @@ def test_the_readme_quotes_the_picture_of_the_demo():
 def our_paths(page: pathlib.Path) -> list[str]:
   """Returns what looks like a path into one of our folders."""
   found = re.findall(r"(?<![\w./$])(\w+/[\w/*.]+\.\w+)", read(page))
-  folders = {path.name for path in paths.ROOT.iterdir() if path.is_dir()}
-  # Readers write to try/; its files are not ours.
-  return [path for path in found if path.split("/")[0] in folders - {"try"}]
+  # Not those that a command of the page has made here, or is just making.
+  listing = subprocess.check_output(
+    ["git", "ls-files"], cwd=paths.ROOT, text=True
+  )
+  folders = {path.split("/")[0] for path in listing.splitlines() if "/" in path}
+  return [path for path in found if path.split("/")[0] in folders]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
