@@ -144,7 +144,7 @@ class AdamWeightDecayOptimizer:
     rate_at: Callable[[tf.Tensor], tf.Tensor],
     rate_scales: Sequence[float],
     first_steps: Sequence[int],
-    corrects_bias: bool = False,
+    corrects_bias: bool,
   ):
     self.rate_at = rate_at
     self.corrects_bias = corrects_bias

@@ -116,6 +116,7 @@ def _make_task(folder, golden) -> training_plan.TrainingTask:
     rate_at=lambda step: tf.constant(LEARNING_RATE),
     rate_scales=[1.0] * len(variables),
     first_steps=[0] * len(variables),
+    corrects_bias=False,
   )
   plan = training_plan.TrainingPlan(folder, MARKS[0], BATCH_SIZE)
   return training_plan.TrainingTask(

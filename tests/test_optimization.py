@@ -14,6 +14,7 @@ import replicas
     # It rises, then falls to zero. After the warm-up the decay has run from
     # step 0: 0.6 at step 4, not 1.0.
     (10, 4, {0: 0.0, 1: 0.25, 3: 0.75, 4: 0.6, 9: 0.1, 10: 0.0, 11: 0.0}),
+    (4, 1, {0: 0.0, 1: 0.75, 4: 0.0}),
     (4, 0, {0: 1.0, 1: 0.75, 4: 0.0}),
   ],
 )
@@ -68,6 +69,13 @@ def test_clips_as_tensorflow_does(gradient, clipped):
   np.testing.assert_allclose(optimizer.adam_m[0] * 10, clipped, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_half_squares_are_tensorflows_to_the_bit(size):
+  gradient = tf.random.stateless_normal([size, 64], seed=[1, size])
+  found = optimization._half_square(gradient)
+  np.testing.assert_array_equal(found, tf.nn.l2_loss(gradient))
+
+
 def test_row_norms_by_hand():
   rows = tf.IndexedSlices(
     tf.constant([[1.0, 2.0], [3.0, 0.0]]), tf.constant([5, 5]), [9, 2]
@@ -88,6 +96,30 @@ def test_rows_count_in_the_norm_and_their_sum_in_the_update():
   np.testing.assert_allclose(
     optimizer.adam_m[0], np.array([0.3, 0.4]) / 249**0.5, rtol=1e-6
   )
+
+
+def test_rows_count_however_small_their_norm():
+  optimizer = optimization.create_optimizer([Named("a")], 0.1, 9, 0)
+  norm, _ = optimizer.clip_and_apply(
+    [tf.constant([0.0])], 0, tf.constant([0.5])
+  )
+  assert float(norm) == 1.0
+
+
+def test_moments_are_not_trained_themselves():
+  optimizer = optimization.create_optimizer([Named("a")], 0.1, 9, 0)
+  assert [m.trainable for m in optimizer.slots.values()] == [False, False]
+
+
+def test_two_optimizers_share_the_moments_of_the_variables_of_both():
+  first, both, second = Named("first"), Named("both"), Named("second")
+  one = optimization.create_optimizer([first, both], 0.1, 9, 0)
+  other = optimization.create_optimizer([both, second], 0.1, 9, 0)
+  alone = other.slots["second/adam_m"]
+  other.share_moments(one)
+  for name in ("both/adam_m", "both/adam_v"):
+    assert other.slots[name] is one.slots[name]
+  assert other.slots["second/adam_m"] is alone
 
 
 @pytest.mark.parametrize(
@@ -119,6 +151,8 @@ def test_variables_are_in_parts():
   assert list(map(optimization.layer_of, MODEL)) == [0, 1, 2, None, None]
   assert optimization.layer_of("bert/encoder/layer_11/output/x") == 12
   assert optimization.layer_of("cls/predictions/bert/embeddings/x") is None
+  models = (MODEL, [EMBEDDINGS, HEAD], [HEAD], [])
+  assert list(map(optimization.count_layers, models)) == [2, 0, 0, 0]
 
 
 def make(**options):
@@ -262,6 +296,19 @@ def test_corrections_count_the_updates_of_a_variable():
     np.testing.assert_allclose(values(variables), expected, rtol=1e-6)
 
 
+def test_updates_of_a_variable_are_counted_from_its_first_step():
+  """Step 2, the last of three: two variables come to their turn only later."""
+  variables, optimizer = make(corrects_bias=True)
+  optimizer.updates_before = [[0, 0, 1]] * 5
+  optimizer.first_steps = [2, 2, 2, 3, 9]
+  rate = float(optimizer.rate_at(tf.constant(2, tf.int64)))
+  change = rate * (1 / (1 + 1e-6 / 0.1) + 0.01)
+  optimizer.clip_and_apply([tf.constant([0.1])] * 5, 2)
+  np.testing.assert_allclose(
+    values(variables), [1 - change] * 3 + [1, 1], rtol=1e-6
+  )
+
+
 def test_correction_by_hand():
   variable = Named("kernel", [1.0])
   optimizer = optimization.create_optimizer(
@@ -288,7 +335,11 @@ def test_every_replica_is_updated():
 @pytest.mark.parametrize(
   ("name", "value", "message"),
   [
-    ("layerwise_lr_decay", 0.0, "expected a factor"),
+    (
+      "layerwise_lr_decay",
+      0.0,
+      r"expected a factor above 0, and at most 1 \(all layers alike\)$",
+    ),
     ("layerwise_lr_decay", 1.1, "expected a factor"),
     ("freeze_layers", 3, "expected a number from 0 .* 2"),
     ("freeze_layers", -1, "expected a number"),

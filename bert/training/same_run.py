@@ -403,13 +403,10 @@ def enter_phase(
         "start a new phase with --new_phase=true"
       )
 
-    # A phase that begins at this step, too, has made no update: this one takes
-    # its place.
     last = _phase_after(last, step, settings)
     print(
       f"new phase from step {step} and record {last.first_record}: {listing}"
     )
-    phases = [phase for phase in phases if phase.first_step < step]
     phases.append(last)
 
   if writes and phases != recorded:

@@ -9,10 +9,10 @@ from bert.training import same_run
 FIRST = {"input_file": "a", "seed": 1, "train_batch_size": 8, "rate": 0.1}
 
 
-def enter(folder, step, is_new=False, **changes):
+def enter(folder, step, is_new=False, writes=True, **changes):
   settings = {**FIRST, **changes}
   return same_run.enter_phase(
-    str(folder), step, settings, is_new_phase=is_new, writes=True
+    str(folder), step, settings, is_new_phase=is_new, writes=writes
   )
 
 
@@ -36,6 +36,34 @@ def test_a_change_is_refused_with_both_values(tmp_path):
     "restore them, choose another --output_dir, or start a new phase with "
     "--new_phase=true"
   )
+
+
+def test_a_setting_that_was_not_recorded_differs(tmp_path):
+  enter(tmp_path, 0)
+  with pytest.raises(ValueError, match=r"^--new=1 \(was not recorded\): the "):
+    enter(tmp_path, 5, new=1)
+
+
+def test_one_worker_writes_the_phases(tmp_path, capsys):
+  enter(tmp_path, 0)
+  capsys.readouterr()
+  before = (tmp_path / "training.json").read_text()
+  enter(tmp_path, 5, True, writes=False, rate=0.2)
+  assert (tmp_path / "training.json").read_text() == before
+  assert capsys.readouterr().out == (
+    "new phase from step 5 and record 40: --rate=0.2 (was 0.1)\n"
+  )
+
+
+def test_the_last_of_three_phases_continues(tmp_path):
+  enter(tmp_path, 0)
+  enter(tmp_path, 5, True, rate=0.2)
+  third = enter(tmp_path, 7, True, rate=0.3)
+  assert enter(tmp_path, 7, rate=0.3) == third
+  # The second has made updates: no other one continues at its end.
+  assert enter(tmp_path, 7, rate=0.2).first_step == 5
+  with pytest.raises(ValueError, match=r"^--rate=0.1 \(was 0.2\)"):
+    enter(tmp_path, 7)
 
 
 def test_other_data_begin_at_their_first_record(tmp_path):
@@ -81,7 +109,11 @@ def test_a_phase_after_the_checkpoint_is_forgotten(tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
   for text in ("", "[]", '{"phases": [{}]}', '{"phases": [1]}'):
     (tmp_path / "training.json").write_text(text)
-    with pytest.raises(ValueError, match="training.json: not the phases"):
+    with pytest.raises(
+      ValueError,
+      match=r"training.json: not the phases of a run \(.*\); delete it to go "
+      "on with the settings given$",
+    ):
       enter(tmp_path, 5)
 
 

@@ -28,14 +28,24 @@ EARLIER = {
   "vocab_file_sha256": "ab",
   "training_features": "12",
   "training_data": DATA,
+  "best_metric": "eval_accuracy",
+  # Of a run on several tasks.
+  "mrpc.learning_rate": 5e-05,
+  "mrpc.vocab_file_sha256": "ab",
+  "mrpc.training_features": "12",
+  "mrpc.training_data": DATA,
 }
+OTHER_LENGTH = {"max_seq_length": 32}
 
 
 def test_what_older_versions_held_out_is_compared(tmp_path):
   path = tmp_path / "settings.json"
   path.write_text(json.dumps({"eval_share and seed": [0.2, 1]}))
   same_run.compare(str(path), {"held_out": {"eval_share": 0.2, "seed": 1}})
-  assert "held_out" in same_run.read_training(str(tmp_path))
+  assert same_run.read_training(str(tmp_path))["held_out"] == (
+    {"eval_share": 0.2, "seed": 1},
+    str(path),
+  )
   changed = {"held_out": {"eval_share": 0.2, "seed": 7}}
   with pytest.raises(ValueError, match=r"^--seed=7 \(was 1\): the runs of"):
     same_run.compare(str(path), changed, FLAGS)
@@ -46,6 +56,27 @@ def test_what_older_versions_held_out_is_compared(tmp_path):
   [
     ({"learning_rate": 3e-5}, "--learning_rate=3e-05 (was 5e-05)"),
     ({"problem": "tagging"}, "the problem tagging (was single_label)"),
+    (
+      {"learning_rate": 3e-5, "problem": None, "best_metric": "eval_f1"},
+      "--learning_rate=3e-05 (was 5e-05), the problem none (was single_label), "
+      "the best metric f1 (was accuracy)",
+    ),
+    ({"best_metric": []}, "the best metric none (was accuracy)"),
+    ({"best_metric": ["f1", 2]}, "the best metric f1,2 (was accuracy)"),
+    ({"problem": {"kind": 1}}, "the problem {'kind': 1} (was single_label)"),
+    (
+      {"mrpc.learning_rate": 3e-5, "mrpc.vocab_file_sha256": "cd"},
+      "mrpc.learning_rate=3e-05 (was 5e-05), mrpc.--vocab_file is another "
+      "vocabulary",
+    ),
+    (
+      {
+        "learning_rate": 3e-5,
+        "mrpc.training_data": {**DATA, **OTHER_LENGTH},
+        "mrpc.training_features": "34",
+      },
+      "--learning_rate=3e-05 (was 5e-05), mrpc: --max_seq_length=32 (was 64)",
+    ),
     (
       {"held_out": {"eval_share": 0.2, "seed": 7}, "seed": 7},
       "--seed=7 (was 1)",
@@ -101,6 +132,15 @@ def test_a_change_is_named_by_its_flag_or_file(tmp_path, changes, message):
     f"{message}: the runs of {path} had other settings: restore them, or "
     "choose another --output_dir"
   )
+
+
+def test_data_without_files_are_compared_by_their_settings(tmp_path):
+  path = tmp_path / "training.json"
+  earlier = {"training_features": "1", "training_data": {"max_seq_length": 64}}
+  path.write_text(json.dumps(earlier))
+  now = {"training_features": "2", "training_data": OTHER_LENGTH}
+  with pytest.raises(ValueError, match=r"^--max_seq_length=32 \(was 64\): "):
+    same_run.compare(str(path), now, FLAGS)
 
 
 def test_data_of_an_older_run_are_compared_as_a_whole(tmp_path):
