@@ -49,10 +49,8 @@ FILES = {
   ],
   "bert/training/same_run.py": [
     "tests/training/test_same_run.py",
+    "tests/training/test_run_records.py",
     "tests/training/test_phases.py",
-    "tests/cli/test_fine_tuning.py",
-    "tests/test_programs.py",
-    "tests/test_run_classifier.py",
   ],
   "bert/weights/checkpoints.py": [
     "tests/weights",
