@@ -36,15 +36,12 @@ def place_of(path: pathlib.Path) -> str:
 
 
 def product_files(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-  """Returns the .py files that users run or import, relative."""
-  others = {"tests", "benchmarks", "requirements"}
-  paths = (path.relative_to(root) for path in root.rglob("*.py"))
-  return sorted(
-    path
-    for path in paths
-    if path.parts[0] not in others
-    and not any(part.startswith(".") for part in path.parts)
-  )
+  """Returns the .py files of ours that users run or import, relative."""
+  # Not all files below the root: users keep projects of their own there.
+  paths = [*root.glob("*.py")]
+  for folder in ("bert", "docs", "examples"):
+    paths += (root / folder).rglob("*.py")
+  return sorted(path.relative_to(root) for path in paths)
 
 
 def imports_of(
