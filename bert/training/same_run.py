@@ -519,7 +519,7 @@ def hash_weights(model: keras.layers.Layer) -> str:
   for name in sorted(variables):
     # As bytes in place: `tobytes` would copy the largest table.
     value = np.ascontiguousarray(variables[name].read_value())
-    digest.update(value.reshape(-1).view(np.uint8).data)
+    digest.update(value.view(np.uint8).data)
   return digest.hexdigest()
 
 

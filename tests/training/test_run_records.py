@@ -210,8 +210,8 @@ PHASES = [
 def test_a_training_resumes_with_its_precision(tmp_path, training, precision):
   write_json(tmp_path, "training.json", training)
   assert same_run.read_precision(str(tmp_path)) is None  # Without a checkpoint.
-  save(tmp_path, 1)
-  save(tmp_path, 3)
+  for step in (0, 1, 3):
+    save(tmp_path, step)
   path = f"{tmp_path}/training.json"
   expected = precision and (precision, path)
   assert same_run.read_precision(str(tmp_path)) == expected
