@@ -46,16 +46,17 @@ def pytest_testnodedown(node, error):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-  """Fails what is skipped for want of golden cases, with REQUIRE_SHARED=1.
+  """Fails what is skipped for want of the original's files, REQUIRE_SHARED=1.
 
-  Where the original's results are, a comparison with them must not disappear
-  because a path or a condition is wrong.
+  Where these are (results, names of variables, flags), a comparison with them
+  must not disappear because a path or a condition is wrong.
   """
   report = yield
   # The reason of a skip is the last of (file, line, reason).
   if report.skipped and os.environ.get("REQUIRE_SHARED"):
     *_, reason = report.longrepr
-    if str(paths.SHARED / "golden") in reason:
+    of_original = ("golden", "data/checkpoints", "FLAGS.md")
+    if any(str(paths.SHARED / name) in reason for name in of_original):
       report.outcome = "failed"
       report.longrepr = f"{reason}; REQUIRE_SHARED forbids to skip it"
   return report

@@ -149,6 +149,7 @@ def test_evaluation_program(tmp_path):
   ("required", "reason", "outcome"),
   [
     ("1", f"no golden cases in {GOLDEN}", "failed"),
+    ("1", f"no {paths.SHARED / 'FLAGS.md'}", "failed"),
     ("1", f"{paths.SHARED / 'data'} is absent", "skipped"),
     ("", f"no golden cases in {GOLDEN}", "skipped"),
   ],

@@ -242,7 +242,7 @@ def test_more_changes_than_the_limit_are_not_published(trained, monkeypatch):
   ("flags", "message"),
   [
     ({}, "--quantize=int8 needs --eval_file"),
-    ({"eval_file": "dev.txt"}, "dev.txt"),
+    ({"eval_file": "dev.txt"}, "--eval_file=dev.txt: no such file"),
   ],
 )
 def test_quantization_needs_a_file(trained, flags, message):

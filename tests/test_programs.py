@@ -67,6 +67,7 @@ def test_a_run_whose_newest_checkpoint_is_damaged_resumes_before_it(
   folder = tmp_path / "damaged"
   shutil.copytree(run.out, folder)
   prefix = folder / f"model.ckpt-{STEPS}"
+  # A byte of any variable: a resume reads all of them.
   tiny.damage(f"{prefix}.data-00000-of-00001", 5000)
   result = run.again(output_dir=folder)
   assert result.stderr.count(f"; trying {folder}/model.ckpt-{SAVED}\n") == 1

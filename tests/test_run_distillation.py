@@ -78,7 +78,6 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
     ({"type_vocab_size": 1}, "seed=1", "its type_vocab_size is 1, the model's"),
     ({"causal_attention": True}, "seed=1", "is no BERT, whose relations"),
     ({}, "teacher_only=true", "it guesses no words to evaluate"),
-    ({}, "teacher=nowhere", "nowhere"),
     ({}, "masked", "py makes others with --masks=false"),
   ],
 )

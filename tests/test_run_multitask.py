@@ -262,8 +262,6 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
   assert output.count("next: python export_saved_model.py") == 1  # For "good".
   scores = tiny.read_results(tmp_path / "out/tasks/gpt")
   assert scores["eval_perplexity"] < 10  # 27 words, at first.
-  result = tiny.run_tasks(tmp_path, [{**words, "train_file": "none"}], "wrong")
-  program_flags.assert_refused(result, "none")
 
 
 def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
@@ -348,6 +346,16 @@ def test_a_masked_language_model_takes_all_its_records(tasks):
   result = tiny.run_tasks(folder, [entries["words"]], "wrong", **few)
   message = "task 'words': max_train_examples: a masked_lm uses all its records"
   program_flags.assert_refused(result, message)
+
+
+def test_an_evaluation_takes_no_lengths_from_its_folder(tasks, whole):
+  """As docs/differences.md says; the default of 128 is too long for it."""
+  folder, entries = tasks
+  entries = list(entries.values())
+  command = tiny.tasks_command(folder, entries, "whole", **ALL, do_train=False)
+  command = [part for part in command if "--max_seq_length" not in part]
+  result = program_flags.run_here(command)
+  program_flags.assert_refused(result, "--max_seq_length=128")
 
 
 def test_a_run_goes_on_with_the_same_tasks_only(tasks, whole):

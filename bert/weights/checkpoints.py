@@ -594,7 +594,7 @@ def delete_before(folder: str, step: int) -> None:
 def plain_message(error: Exception) -> str:
   """Returns an error's message without the names of operations around it."""
   if isinstance(error, FileNotFoundError):
-    return f"lacks {error.filename}: copy it, too, beside the index"
+    return f"lacks {error.filename}: copy it there, too"
   message = getattr(error, "message", str(error))
   if "not an sstable" in message:  # TensorFlow asks for a "restore operator".
     return (

@@ -117,10 +117,13 @@ def test_values_of_a_json_object_are_those_of_a_command_line():
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    ({}, "path"),
+    ({}, "missing path"),
     ({"path": "p", "colour": 1}, "no flag is called --colour"),
-    ({"path": "p", "size": 0}, "size"),
-    ({"path": "p", "kind": "z"}, "x, y"),
+    (
+      {"path": "p", "size": 0},
+      "--size=0: expected a whole number of at least 1",
+    ),
+    ({"path": "p", "kind": "z"}, "--kind=z: expected one of x, y"),
   ],
 )
 def test_wrong_values_are_refused(given, message):

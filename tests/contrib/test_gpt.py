@@ -125,7 +125,7 @@ def test_a_model_is_read_anew_after_it_was_assigned(
   ("damage", "message"),
   [
     ([[1, 2]], "params_shapes.json: not the shapes of a GPT-1"),
-    (None, "params_9.npy"),
+    (None, "lacks .*/params_9.npy: copy it there, too"),
     (np.array([{}]), "params_9.npy: not an array of numbers"),
     (np.zeros(3), "params_9.npy: float64, expected float32 numbers"),
     (np.zeros(10**6, np.float32), "numbers in 10 files; params_shapes.json"),

@@ -149,7 +149,7 @@ def test_leaves_the_masked_lm_head_unread(tmp_path, preset):
 @pytest.mark.parametrize(
   ("name", "change", "message"),
   [
-    ("config.json", None, "config.json"),
+    ("config.json", None, "No such file or directory: '"),
     ("config.json", {"num_layers": 3}, "is of 2,036 numbers, the weights are"),
     ("config.json", b'{"class_name": "Albert"}', "'Albert'; expected KerasH"),
     ("config.json", {"num_layers": 1}, "the weights are 1,504"),

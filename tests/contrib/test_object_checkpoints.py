@@ -146,7 +146,7 @@ def test_reads_the_names_of_2019(tmp_path):
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
 def test_reads_the_names_of_published_models(path, tmp_path):
   if not path.exists():
-    pytest.skip("needs ../shared")
+    pytest.skip(f"no {path}")
   values = {object_checkpoints.GRAPH: b""}
   for line in path.read_text().splitlines()[1:]:
     key, dtype, shape = line.split("\t")

@@ -179,6 +179,6 @@ def test_chinese_berts_are_berts(tmp_path):
   assert (config.vocab_size, config.hidden_act) == (21128, "gelu_erf")
   path = SHARED / "data/checkpoints/chinese_wwm.index_only/VARIABLES.txt"
   if not path.exists():
-    pytest.skip("needs ../shared for the names")
+    pytest.skip(f"no {path}")
   names = {line.split("\t")[0] for line in path.read_text().splitlines()}
   assert names >= set(models.variables(config, "encoder"))

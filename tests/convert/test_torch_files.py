@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch", reason="needs requirements/bench.txt")
 transformers = pytest.importorskip("transformers")
 
 SIZES = any_model.SIZES | {"type_vocab_size": 2}
+# The variables of embeddings, two layers, pooler and the two heads.
+COUNT = 5 + 16 * 2 + 2 + 5 + 2
 # PyTorch's own two layouts.
 LAYOUTS = {"zip": True, "older": False}
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "uint8", "bool")
@@ -83,8 +85,8 @@ def test_a_model_is_that_of_its_safetensors(layout, tmp_path):
   model = transformers.BertForPreTraining.from_pretrained(folder)
   model.save_pretrained(safe)
   found, expected = any_model.values(folder), any_model.values(safe)
-  assert len(found) == 5 + 16 * 2 + 2 + 5 + 2
   assert found.keys() == expected.keys()
+  assert len(found) == COUNT
   for name, value in expected.items():
     assert np.array_equal(found[name], value), name
   # The same folder by its file.
@@ -111,7 +113,7 @@ def test_shards_are_read_as_one(tmp_path):
   index = tmp_path / "pytorch_model.bin.index.json"
   index.write_text("{}")
   any_model.edit_json(index, weight_map=places)
-  assert len(any_model.values(tmp_path)) == 5 + 16 * 2 + 2 + 5 + 2
+  assert len(any_model.values(tmp_path)) == COUNT
 
 
 def test_the_oldest_configs_are_read(tmp_path):

@@ -138,7 +138,10 @@ def test_a_run_writes_what_it_held_out_and_scores_it(tmp_path):
   [
     ({"eval_file": "dev.tsv"}, "--eval_share and --eval_file: pass only one"),
     ({"eval_share": 0.001}, "--eval_share=0.001: "),
-    ({"eval_share": 0.95}, "--eval_share"),
+    (
+      {"eval_share": 0.95},
+      "--eval_share=0.95: expected a number from 0 to 0.9",
+    ),
   ],
 )
 def test_what_cannot_be_held_out_is_refused(tmp_path, flags, message):

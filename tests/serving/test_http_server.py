@@ -237,6 +237,14 @@ def test_attention_is_computed_for_one_at_a_time(own_model):
   assert own_model.most == 1
 
 
+def test_a_body_has_1024_inputs_at_most(port, model):
+  inputs = [{"text": "a"}] * 1024
+  answer = exchange(port, request(body=json.dumps({"inputs": inputs}).encode()))
+  assert statuses(answer) == [200]
+  body = json.dumps({"inputs": [*inputs, {"text": "a"}]}).encode()
+  assert_refused(port, model, request(body=body), 400)
+
+
 def test_a_request_that_fails_fails_no_other(port):
   body = b'{"inputs": [{"text": "%s"}, {"text": "the"}]}'
   failed, *others = together(

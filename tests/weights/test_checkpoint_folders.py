@@ -336,7 +336,7 @@ def test_checkpoints_before_a_step_are_deleted(tmp_path):
   [
     (
       FileNotFoundError(2, "No such file", "x.data"),
-      "lacks x.data: copy it, too, beside the index",
+      "lacks x.data: copy it there, too",
     ),
     (
       ValueError("not an sstable (bad magic number): use a restore operator"),

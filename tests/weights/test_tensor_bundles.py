@@ -153,7 +153,7 @@ def test_refuses_an_entry(tmp_path, name, entry, message):
     ({"dtype": 7, "shape": [1]}, "its strings are damaged"),
     ({"dtype": 3, "shape": [1], "size": 4}, "a checksum is wrong"),
     ({"dtype": 20, "shape": [2], "size": 0}, "a checksum is wrong"),
-    ({"shard": -1}, "x.data--0001-of-00001: copy it, too, beside the index"),
+    ({"shard": -1}, "x.data--0001-of-00001: copy it there, too"),
   ],
 )
 def test_refuses_data(tmp_path, entry, message):
