@@ -313,7 +313,7 @@ def test_a_phase_without_next_sentences_leaves_their_weights(
     (
       "pairs",
       "masked_lm_prob=2",
-      "--masked_lm_prob=2.0: expected a number from 0 to 1",
+      "--masked_lm_prob=2: expected a number from 0 to 1",
     ),
   ],
 )
@@ -463,7 +463,8 @@ def test_an_input_that_is_changed_while_it_is_read_is_named(data, tmp_path):
   path = tmp_path / "changing.tfrecord"
   shutil.copy(glob.glob(data)[0], path)
   content = path.read_bytes()
-  command = command_tiny(tmp_path, input_file=path, do_train=True)
+  flags = {"input_file": path, "do_train": True, "num_train_steps": 20}
+  command = command_tiny(tmp_path, **flags)
   message = "changing.tfrecord, or another input file, was changed while it"
   with pytest.raises(ValueError, match=message):
     run_pretraining.run(

@@ -37,9 +37,22 @@ def files_of(*steps):
   return {f"model.ckpt-{step}.{ending}" for step in steps for ending in endings}
 
 
+def test_a_config_is_read_or_refused_with_its_path(tmp_path):
+  path = tmp_path / "bert_config.json"
+  path.write_text('{"vocab_size": 9, "hidden_size": 24}')
+  config = checkpoints.read_config(str(path))
+  assert (config.vocab_size, config.hidden_size) == (9, 24)
+  path.write_text('{"vocab_size": 9, "hidden_size": 25}')
+  with pytest.raises(ValueError) as error:
+    checkpoints.read_config(str(path))
+  assert str(error.value) == (
+    f"{path}: num_attention_heads (12) does not divide hidden_size (25)"
+  )
+
+
 def test_a_slash_behind_a_name_does_no_harm(tmp_path):
   write(tmp_path, 1)
-  prefix = f"{tmp_path}/model.ckpt-1"
+  prefix = rename(tmp_path, "X")
   assert checkpoints.find_checkpoint(f"{prefix}/") == prefix
 
 
@@ -277,7 +290,14 @@ def test_the_first_error_of_a_write_is_reported(tmp_path, monkeypatch):
 
 @pytest.fixture
 def removed(monkeypatch):
-  """The names of files that are removed, in this order."""
+  """The names of files that are removed, in this order.
+
+  A folder may list its files in any order: here the data come first.
+  """
+  listing = checkpoints.list_folder
+  monkeypatch.setattr(
+    checkpoints, "list_folder", lambda folder: sorted(listing(folder))
+  )
   names, remove = [], tf.io.gfile.remove
 
   def note(path):

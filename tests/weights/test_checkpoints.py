@@ -270,7 +270,7 @@ def test_steps_are_integers_and_weights_are_not(tmp_path, value):
   values = {"global_step": np.array(value), "a": np.array(3, np.int8)}
   values["b"] = np.array("text")
   prefix = checkpoints.write(str(tmp_path), values)
-  with pytest.raises(ValueError, match="ckpt: global_step has shape .* dtype"):
+  with pytest.raises(ValueError, match="global_step has shape .*an integer$"):
     checkpoints.read_step(prefix)
   for name in "ab":
     with pytest.raises(ValueError, match="ckpt: . holds .*; expected floating"):
