@@ -236,7 +236,7 @@ def test_a_folder_of_a_training_is_known_by_its_settings(tmp_path):
 
 def test_the_config_of_a_folder_is_compared_by_field(tmp_path):
   config = modeling.BertConfig(vocab_size=9, hidden_size=24)
-  same_run.check_config(str(tmp_path), config)  # There is none yet.
+  same_run.check_config(str(tmp_path), config)  # It has no file yet.
   path = tmp_path / "bert_config.json"
   path.write_text(config.to_json_string())
   same_run.check_config(str(tmp_path), config)

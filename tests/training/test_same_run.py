@@ -29,7 +29,7 @@ EARLIER = {
   "training_features": "12",
   "training_data": DATA,
   "best_metric": "eval_accuracy",
-  # Of a run on several tasks.
+  # What a run on several tasks records.
   "mrpc.learning_rate": 5e-05,
   "mrpc.vocab_file_sha256": "ab",
   "mrpc.training_features": "12",

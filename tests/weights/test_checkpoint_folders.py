@@ -1,5 +1,6 @@
 """Which checkpoint of a folder is meant, and what is deleted when."""
 
+import re
 import types
 
 import numpy as np
@@ -72,6 +73,23 @@ def test_of_three_the_one_before_the_damaged_one_counts(tmp_path, capsys):
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith(f"{tmp_path}/model.ckpt-3: a is damaged: ")
   assert line.endswith(f"; trying {tmp_path}/model.ckpt-2")
+
+
+@pytest.mark.parametrize("lost", ["data", "index"])
+def test_every_damaged_step_is_reported(tmp_path, capsys, lost):
+  write(tmp_path, 1, 2, 3)
+  for step in (2, 3):
+    if lost == "data":
+      tiny.damage(tmp_path / f"model.ckpt-{step}.{DATA}", 100)
+    else:
+      (tmp_path / f"model.ckpt-{step}.index").unlink()
+  found = checkpoints.find_checkpoint(str(tmp_path))
+  assert found == f"{tmp_path}/model.ckpt-1"
+  lines = capsys.readouterr().err.splitlines()
+  named = sorted(
+    re.findall(r"ckpt-(\d)(?:\.index| is|: a) ", line)[0] for line in lines
+  )
+  assert named == ["2", "3"]
 
 
 def test_a_name_without_a_step_is_in_the_file_checkpoint(tmp_path):
@@ -315,6 +333,7 @@ def test_a_temporary_index_is_removed_last(tmp_path, removed):
     "checkpoint.ab.tmp",
     f"model.ckpt-2.{DATA}",  # Its index was not renamed any more.
     f"model.ckpt-2.writing.{DATA}",
+    f"model.ckpt-4.writing.{DATA}",
     "model.ckpt-2.writing.index",
   ]
   for name in left:
@@ -328,7 +347,7 @@ def test_a_temporary_index_is_removed_last(tmp_path, removed):
 
 
 def test_the_index_is_deleted_first(tmp_path, removed):
-  """Without it, what a kill leaves of a checkpoint is none."""
+  """What a kill leaves without it does not count as a checkpoint."""
   write(tmp_path, 1, 10)
   checkpoints.delete(str(tmp_path), 1)
   assert removed == ["model.ckpt-1.index", f"model.ckpt-1.{DATA}"]
