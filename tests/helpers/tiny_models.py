@@ -9,6 +9,7 @@ import pytest
 
 from bert import export_saved_model, heads
 from bert.data import files
+from bert.export import trained_models
 from bert.serving import answers, export_card
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
@@ -60,8 +61,8 @@ def write_trained(
     labels: of labels.txt, which models without labels have, too.
     layers: of the encoder.
     vocab_file: instead of a vocab.txt of `tiny.VOCABULARY`.
-    **settings: more fields of settings.json. prediction.json has the fields of
-      `PREDICTION`.
+    **settings: more fields, of prediction.json if answers depend on them, as
+      they do on those of `PREDICTION`, and otherwise of settings.json.
   """
   # Weights so large that texts get answers of their own; always the same.
   changes = {"initializer_range": 0.7, "num_hidden_layers": layers}
@@ -81,12 +82,14 @@ def write_trained(
     "problem": problem,
     "do_lower_case": True,
     "vocab_file_sha256": files.hash_file(vocab_file),
-    **settings,
   }
   prediction = {
     "max_seq_length": tiny.SEQUENCE,
     **PREDICTION.get(str(problem), {}),
   }
+  for name, value in settings.items():
+    of_answers = name in trained_models.SETTINGS
+    (prediction if of_answers else content)[name] = value
   (folder / "prediction.json").write_text(json.dumps(prediction))
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")
