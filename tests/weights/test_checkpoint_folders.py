@@ -91,7 +91,8 @@ def test_every_damaged_step_is_reported(tmp_path, capsys, lost):
 
 
 def test_a_name_without_a_step_is_in_the_file_checkpoint(tmp_path):
-  assert checkpoints.latest_checkpoint(str(tmp_path)) is None
+  for folder in (tmp_path / "nowhere", tmp_path):
+    assert checkpoints.latest_checkpoint(str(folder)) is None
   write(tmp_path, 1)
   prefix = rename(tmp_path, "model.ckpt")
   assert checkpoints.latest_checkpoint(str(tmp_path)) == prefix
