@@ -23,8 +23,10 @@ from bert.serving import answers, export_card, exported_model, request_lines
 
 # Lines that are read while earlier lines are answered. They are answered
 # together: among this many, most have neighbours of a similar length, so that
-# their batches hold little padding.
+# their batches hold little padding. A line of more than so many tokens counts
+# as several, so that long ones do not fill the memory.
 _READ_AHEAD = 1024
+_TOKENS_OF_A_LINE = 1024
 _flags = typed_flags.group("Flags")
 # These flags have no effect on a server, so they are refused with --serve.
 _without_serve = functools.partial(_flags, needs="serve=false")
@@ -149,17 +151,21 @@ def read_ahead(
   Args:
     lines: those of the input.
     is_open: somebody may still be writing them. A window is then what there is
-      by now, at least one line. Otherwise all windows but the last are full.
+      by now, at least one line. Otherwise all windows but the last are full:
+      they have 1,024 lines, or fewer long ones.
       Which lines are computed together changes the last digits of an answer:
       with full windows, a file has the same answers however fast it is read.
   """
-  # The reader stops when the queue is full: an input may be larger than the
+  # The reader stops when there is no room: an input may be larger than the
   # memory.
-  waiting: queue.Queue = queue.Queue(_READ_AHEAD)
+  waiting: queue.Queue = queue.Queue()
+  room = threading.Semaphore(_READ_AHEAD)
 
   def read():
     try:
       for line in lines:
+        for _ in range(_size(line)):
+          room.acquire()
         waiting.put(line)
       waiting.put(None)
     except Exception as error:  # For the other thread to raise.
@@ -172,11 +178,12 @@ def read_ahead(
     # While the input is open, it waits for one line only: a user who types a
     # line gets its answer at once.
     window = [waiting.get()]
-    while (
-      len(window) < _READ_AHEAD
-      and isinstance(window[-1], request_lines.RequestLine)
-      and not (is_open and waiting.empty())
-    ):
+    size = 0
+    while isinstance(window[-1], request_lines.RequestLine):
+      size += _size(window[-1])
+      room.release(_size(window[-1]))
+      if size >= _READ_AHEAD or (is_open and waiting.empty()):
+        break
       window.append(waiting.get())
 
     # The last item is no line: None, or the error that ended the reading. The
@@ -187,6 +194,13 @@ def read_ahead(
       yield window
     if error:
       raise error
+
+
+def _size(line: request_lines.RequestLine) -> int:
+  """Returns how many lines a line counts as, up to a whole window."""
+  rows = line.request.rows if line.request else ()
+  tokens = sum(len(row.input_ids) for row in rows)
+  return min(_READ_AHEAD, 1 + tokens // _TOKENS_OF_A_LINE)
 
 
 def answer_lines(

@@ -192,6 +192,24 @@ def test_windows_of_a_file_do_not_depend_on_the_speed_of_reading():
   assert sum(map(len, windows)) == 1499
 
 
+def test_few_long_lines_are_in_memory_at_once():
+  read = []
+
+  def lines():
+    row = types.SimpleNamespace(input_ids=range(100_000))
+    request = types.SimpleNamespace(rows=(row,))
+    for index in range(100):
+      read.append(index)
+      yield request_lines.RequestLine(request, {"index": index})
+
+  windows = predict_program.read_ahead(lines(), is_open=False)
+  # A line counts as 98 (100,000 / 1,024, rounded up): 11 fill a window.
+  assert len(next(windows)) == 11
+  time.sleep(0.1)
+  assert len(read) <= 11 + 11
+  assert sum(map(len, windows)) == 89
+
+
 LEAVE = """
 import sys, types
 sys.path.insert(0, %r)
@@ -199,7 +217,9 @@ from bert import predict
 from bert.serving import request_lines
 card = types.SimpleNamespace(training={})
 kind = types.SimpleNamespace(
-  is_required={"text": True}, encode=lambda request: request, card=card
+  is_required={"text": True},
+  encode=lambda request: types.SimpleNamespace(rows=()),
+  card=card,
 )
 source = request_lines.Source("-", input_format="lines")
 for window in predict.read_ahead(

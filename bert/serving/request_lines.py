@@ -92,8 +92,9 @@ def read(
       if places:
         row = _choose_cells(row, places)
       # A question with fewer choices than another one has empty cells.
-      while places and names[-1] == _CHOICES and not row[-1].strip():
-        row.pop()
+      if places and names[-1] == _CHOICES:
+        while len(row) > len(names) and not row[-1].strip():
+          row.pop()
       request = _parse(row, format, names)
 
       # Only an object can bring an id of its own; the answer repeats it.
@@ -217,11 +218,19 @@ def _find_places(
   They are in the columns of the flags, else in those of the training if the row
   has them, else in those of the inputs' names; without any, None: in all.
   """
-  names = list(card.inputs)
-  header = source.header
+  names, header = list(card.inputs), source.header
   if _CHOICES in names:
     places = _find_choices(row)
     return places, places is not None
+
+  cells = [cell.strip() for cell in row]
+  trained = card.training.get("columns") or {}
+  known = _known_columns(card)
+  of_training = known[0]
+  # The training's columns may be numbers, and the file has as many as it.
+  are_numbers = all(type(column) is int for column in of_training)
+  has_numbers = are_numbers and len(names) < len(cells) == trained.get("count")
+  is_alike = has_numbers and header != "no" and bool(trained.get("header"))
 
   # By the flags, if they are numbers.
   given = [x for x in (source.text_column, source.text_pair_column) if x]
@@ -231,15 +240,16 @@ def _find_places(
       f"expected a column for each of {' and '.join(names)}"
     )
   if given and all(column.isdecimal() for column in given):
-    return list(map(int, given)), header == "yes"
+    numbers = list(map(int, given))
+    chosen = [cells[n] for n in numbers if n < len(cells)]
+    is_header = chosen in known or (is_alike and numbers == of_training)
+    return numbers, header == "yes" or (header == "auto" and is_header)
 
-  # By name: of the flags, else of the first of these headers that is there.
-  cells = [cell.strip() for cell in row]
-  trained = card.training.get("columns") or {}
-  of_training = [trained.get(name) for name in names]
-  usual = [of_training, names] + list(_HEADERS)
-  for columns in [given] if given else usual:
-    columns = columns[: len(names)]  # A model of one text takes the first.
+  # As in the training's file; else by name: of the flags, or of the first of
+  # the known headers that is there.
+  if is_alike and not given:
+    return of_training, True
+  for columns in [given] if given else known:
     is_there = len(columns) == len(names) and set(columns) <= set(cells)
     if is_there and header != "no":
       return list(map(cells.index, columns)), True
@@ -250,10 +260,8 @@ def _find_places(
     )
 
   # By number: the file has the columns of the training's, such as a label.
-  are_numbers = all(type(column) is int for column in of_training)
-  if are_numbers and len(names) < len(cells) == trained.get("count"):
-    has_header = header == "auto" and trained.get("header")
-    return of_training, bool(has_header) or header == "yes"
+  if has_numbers:
+    return of_training, header == "yes"
 
   # All columns in order. A further one is an error of its line in TSV, and of
   # the whole file in CSV.
@@ -263,6 +271,15 @@ def _find_places(
       f"a number from 0; the first row is: {messages.list_names(row)}"
     )
   return None, header == "yes"
+
+
+def _known_columns(card: export_card.Card) -> list[list[Any]]:
+  """Returns the columns of the training, the inputs' names, and GLUE's."""
+  names = list(card.inputs)
+  trained = card.training.get("columns") or {}
+  # A model of one text takes the first of two names.
+  usual = [list(columns[: len(names)]) for columns in _HEADERS]
+  return [[trained.get(name) for name in names], names, *usual]
 
 
 def _find_choices(cells: Sequence[str]) -> _Places:

@@ -102,6 +102,17 @@ BY_NUMBER = {"text": 1, "text_pair": None, "header": False, "count": 2}
     ("0,the film\n1,bad\n", BY_NUMBER, {}),
     ("y,x\n0,the film\n1,bad\n", {**BY_NUMBER, "header": True}, {}),
     ("y,x\n0,the film\n1,bad\n", BY_NUMBER, {"header": "yes"}),
+    # Its second column, whatever the first one is called.
+    ("text,x\n0,the film\n1,bad\n", {**BY_NUMBER, "header": True}, {}),
+    ("text,x\nthe film,0\nbad,1\n", BY_NUMBER, {}),  # Trained on no header.
+    # The header is no text, though the column is a number.
+    ("y,text\n0,the film\n1,bad\n", {}, {"text_column": "1"}),
+    ("y,review\n0,the film\n1,bad\n", BY_NAME, {"text_column": "1"}),
+    (
+      "y,x\n0,the film\n1,bad\n",
+      {**BY_NUMBER, "header": True},
+      {"text_column": "1"},
+    ),
     ("the film\nbad\n", BY_NUMBER, {}),  # Without the label of the training.
     ("a,text\n0,the film\n1,bad\n", {}, {}),
     ("a,b\nthe film,0\nbad,1\n", BY_NAME, {"text_column": "a"}),
@@ -243,3 +254,14 @@ def test_a_row_that_lacks_a_column_is_an_error_of_its_own(tmp_path, maker):
   path.write_text("0\tthe film\n1\n")
   good, bad = read(path, maker, text_column="1")
   assert (good.error, bad.error) == ("", "line 2: 1 columns, expected 2")
+
+
+def test_a_row_of_empty_choices_is_an_error_of_its_own(tmp_path):
+  inputs = ["context", "question", "choices"]
+  maker = tiny_models.make_maker(tmp_path, inputs, "multiple_choice")
+  path = tmp_path / "test.tsv"
+  names = ["sent1", "sent2", "ending0", "ending1"]
+  rows = [names, ["the", "film", "a", "b"], [""] * 4, ["a", "film", "a", "b"]]
+  path.write_text("".join("\t".join(row) + "\n" for row in rows))
+  errors = [line.error for line in read(path, maker)]
+  assert errors == ["", "line 3: choices: number 0 is empty", ""]
