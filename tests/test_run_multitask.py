@@ -348,6 +348,19 @@ def test_a_masked_language_model_takes_all_its_records(tasks):
   program_flags.assert_refused(result, message)
 
 
+@pytest.mark.parametrize(
+  ("trains", "message"),
+  [(True, "--calibrate=true needs --do_eval"), (False, "pass --do_train=true")],
+)
+def test_the_file_of_a_training_serves_predictions(tasks, trains, message):
+  folder, entries = tasks
+  entry = {**entries["good"], "calibrate": True}
+  entry["predict_file"] = entry["eval_file"]
+  flags = {"do_train": trains, "do_eval": False, "do_predict": not trains}
+  result = tiny.run_tasks(folder, [entry], "calibrated", **flags)
+  program_flags.assert_refused(result, message)
+
+
 def test_an_evaluation_takes_no_lengths_from_its_folder(tasks, whole):
   """As docs/differences.md says; the default of 128 is too long for it."""
   folder, entries = tasks

@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[type, Callable[..., shared_tasks.SharedTask]]] = {
   "causal_lm": (shared_flags.DataSettings, causal_language_model.prepare),
 }
 MEAN = "mean"  # The mean of the tasks' scores.
+_STEPS = ("do_train", "do_eval", "do_predict")  # A run's, and no task's.
 # Flags that all programs have, but whose values are a task's own.
 _TASK_FLAGS = {
   "best_metric",
@@ -193,8 +194,13 @@ def _make_settings(entry: Entry, settings, settings_class) -> Any:
   if entry.kind == "squad":  # It scores its predictions.
     values["do_predict"] = settings.do_predict or settings.do_eval
 
-  # `check_needs` refuses flags in `given` that would have no effect.
-  made = dataclasses.replace(parsed, **values, given=frozenset(own))
+  # `check_needs` refuses flags in `given` that would have no effect. But the
+  # file that a training had, --calibrate in it, also serves later predictions.
+  given = frozenset(own)
+  if not settings.do_train:
+    flags = settings_class.flags_by_name()
+    given = frozenset(name for name in own if flags[name].needs not in _STEPS)
+  made = dataclasses.replace(parsed, **values, given=given)
   made.check_needs()
   return made
 

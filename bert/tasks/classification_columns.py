@@ -15,6 +15,16 @@ _VALUES = {"0": False, "0.0": False, "false": False}
 _VALUES |= {"1": True, "1.0": True, "true": True}
 
 
+def names_of(head: Sequence[tables.Row]) -> list[str]:
+  """Returns the names in a header, or the keys of the first rows of JSON."""
+  names = [name.strip() for name in head[0].cells]
+  if isinstance(head[0].cells, dict):
+    # The first row may lack some, as null does.
+    filled = (k for row in head for k, v in row.cells.items() if v is not None)
+    names = list(dict.fromkeys([*names, *(key.strip() for key in filled)]))
+  return names
+
+
 def find(
   path: str, columns: tuple[str, ...], names: Sequence[str], is_required: bool
 ) -> tuple[str, ...] | None:

@@ -267,7 +267,8 @@ def _make_rows(data, facts) -> Iterator[feature_files.Row]:
     # Rows without a label are taken to have each one as often as the rest.
     if data.kind == "train":
       sums = sums * (total / labelled)
-    elif not problem.empty_is_label:
+    # Without labels in columns of their own, an empty cell is "no label".
+    elif not problem.empty_is_label or isinstance(data.tables[0].label, tuple):
       fault = messages.describe_unlabelled(unlabelled, total - labelled, total)
       raise ValueError(f"{fault}: predictions are scored on all or on none")
   facts["label_sums"] = sums.tolist()
@@ -303,6 +304,12 @@ def _read_texts(data, facts, unlabelled) -> Iterator[classification.Example]:
   for example in data.select(data.read(facts=facts)):
     texts = (example.text_a, example.text_b)
     facts["empty"] += any(t is not None and not t.strip() for t in texts)
+    if data.kind != "train" and data.tables[0].group is not None:
+      if not example.group:  # All of them would be one query.
+        raise ValueError(
+          f"{example.location}: the column {data.tables[0].group!r} is empty; "
+          "expected the id of a query (--query_column)"
+        )
     if example.label is None and len(unlabelled) < messages.PLACES_SHOWN:
       unlabelled.append(example.location)
     yield example

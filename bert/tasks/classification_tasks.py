@@ -454,7 +454,8 @@ def find_table(
   head = list(itertools.islice(tables.read_rows(path), _ROWS_PEEKED))
   if not head:
     raise ValueError(f"{path}: holds no example")
-  names = [name.strip() for name in head[0].cells]
+  is_json = isinstance(head[0].cells, dict)
+  names = classification_columns.names_of(head)
   columns = Columns(*map(_read_column, columns))
 
   # Whether there is a header is asked for, or shown by the names in it.

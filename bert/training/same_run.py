@@ -30,11 +30,12 @@ VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 _ORDER = ("input_file", "seed")
 # For digests that differ, if a run recorded nothing of what they are made of.
 _OTHER_DATA = "the {} data, or a flag that shapes its features, was another"
-# Settings that are digests of features: the setting that holds what the digest
-# is made of, and the word for it in messages.
+# Settings that are digests of features or files: the setting that holds what
+# the digest is made of, and the word for it in messages.
 _FEATURES = {
   "training_features": ("training_data", "training"),
   "evaluation_features": ("evaluation_data", "evaluation"),
+  "held_out_lines": ("held_out_data", "held-out"),
 }
 
 
@@ -476,6 +477,12 @@ def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
       f"{path}: not the phases of a run ({error!r}); delete it to go on with "
       "the settings given"
     ) from None
+
+
+def digest_of_files(hashes: Sequence[tuple[str, str]]) -> str:
+  """Returns a digest of files, given the name and the digest of each."""
+  text = ",".join(content for _, content in hashes)
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest_of_values(

@@ -1,6 +1,7 @@
 """--eval_share: one file is enough to train and to evaluate on."""
 
 import json
+import os
 
 import pytest
 
@@ -131,6 +132,13 @@ def test_a_run_writes_what_it_held_out_and_scores_it(tmp_path):
   result = tiny.run("run_classifier", tmp_path, **flags, seed=7)
   message = "--seed=7 (was 12345)"
   program_flags.assert_refused(result, message)
+  # With another line, others would be drawn, that were trained on.
+  with open(path, "a") as file:
+    file.write("a film\tpos\n")
+  result = tiny.run("run_classifier", tmp_path, **flags)
+  message = f"the data of {os.path.basename(path)} (was other lines): "
+  program_flags.assert_refused(result, message)
+  assert tiny.read_results(tmp_path / "out") == scores
 
 
 @pytest.mark.parametrize(

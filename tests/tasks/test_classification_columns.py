@@ -3,6 +3,9 @@
 import pytest
 
 from bert.tasks import classification, classification_tasks
+import program_flags
+import tiny
+import tiny_models
 
 COLUMNS = classification_tasks.Columns(label=("toxic", "insult"))
 HEAD = "text,insult,toxic\n"
@@ -19,6 +22,29 @@ def read(path, kind="train", **options):
   assert task.labels == ("toxic", "insult")
   [(_, [table])] = task.sets(kind)
   return [example.label for example in classification.read_examples(table)]
+
+
+def predict(folder, path):
+  """Runs a prediction by random weights of a model of the two labels."""
+  tiny_models.write_trained(
+    folder / "trained", "multi_label", labels=COLUMNS.label
+  )
+  return tiny.run(
+    "run_classifier",
+    folder,
+    task_name="file",
+    data_dir="",
+    problem="multi_label",
+    label_columns=",".join(COLUMNS.label),
+    predict_file=path,
+    model=folder / "trained",
+    bert_config_file="",
+    init_checkpoint="",
+    vocab_file="",
+    do_train=False,
+    do_eval=False,
+    do_predict=True,
+  )
 
 
 @pytest.mark.parametrize(
@@ -124,3 +150,17 @@ def test_a_text_is_not_a_label(write):
   columns = COLUMNS._replace(text="insult")
   with pytest.raises(ValueError, match="'insult' cannot be a text and the lab"):
     read(write("t.csv", f"{HEAD}a,1,0\n"), columns=columns)
+
+
+def test_predictions_are_scored_on_all_rows_or_on_none(write, tmp_path):
+  path = write("t.csv", f"{HEAD}a,,\nb,0,1\nc,,\n")
+  result = predict(tmp_path, path)
+  message = f"{path}:2, {path}:4: no label; 2 of 3 rows have none: predictions "
+  program_flags.assert_refused(result, message)
+
+
+def test_labels_are_looked_for_in_more_than_the_first_line(write):
+  row = '{"text": "b", "toxic": %s, "insult": 1}'
+  path = write("t.jsonl", '{"text": "a"}\n' + row % '"x"' + "\n")
+  with pytest.raises(ValueError, match="t.jsonl:2: expected 0 or 1 in the"):
+    read(path, "predict")
