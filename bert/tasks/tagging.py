@@ -315,8 +315,10 @@ def _check_cells(source, location, cells, width) -> None:
 def append_column(source: Source, tags: Iterable[str]) -> Iterator[str]:
   """Yields the lines of a file with one more column, of a tag for each word."""
   tags = iter(tags)
+  # A word of JSON Lines may hold spaces, but no tab.
+  is_json = tagging_json.is_json(source.path)
   for line in _read_lines(source):
-    separator = "\t" if "\t" in line.text else " "
+    separator = "\t" if is_json or "\t" in line.text else " "
     if line.cells or line.is_document:
       # CoNLL-2003 has -DOCSTART- with the tag O.
       tag = next(tags) if line.cells else "O"

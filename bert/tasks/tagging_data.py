@@ -20,8 +20,6 @@ from bert.tasks import (
   tagging_words,
 )
 
-_PEEKED = 1000  # Sentences that show whether words are characters.
-
 
 @dataclasses.dataclass(frozen=True)
 class TaggingFeatureSettings(feature_sets.FeatureSettings):
@@ -250,8 +248,9 @@ def choose_labels(
 
 
 def is_by_character(source: tagging.Source) -> bool:
-  """Returns whether all words of a file's first sentences are characters."""
-  sentences = itertools.islice(tagging.read_sentences(source), _PEEKED)
+  """Returns whether all words of a file are characters."""
+  # Only a file of nothing but characters is read to its end.
+  sentences = tagging.read_sentences(source)
   return all(len(word) == 1 for s in sentences for word in s.words)
 
 
@@ -371,7 +370,7 @@ def _describe_sentences(data, labels, scheme) -> Iterator[dict[str, Any]]:
   for a type if they were texts.
   """
   has_entities = data.settings.scheme != tagging_schemes.NO_SCHEME
-  key, name = ("entities", "type") if has_entities else ("words", "label")
+  key = "entities" if has_entities else "words"
   is_json = tagging_json.is_json(data.tagged_file.path)
 
   # In much Chinese data every word is one character, and no space is between.
@@ -387,10 +386,10 @@ def _describe_sentences(data, labels, scheme) -> Iterator[dict[str, Any]]:
       in_scheme = tagging_schemes.convert_tags(tags, scheme)
       row |= {"tokens": sentence.words, "tags": in_scheme}
     text, offsets = sentence.text, sentence.offsets
+    name = "label"
     if text is None:
       text, offsets = tagging_words.join_words(sentence.words, separator)
-    elif has_entities:
-      name = "label"
+      name = "type" if has_entities else name
 
     # Spans are (type or label, first word, the word after the last).
     spans = [(tag, i, i + 1) for i, tag in enumerate(tags)]

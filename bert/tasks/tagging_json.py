@@ -8,6 +8,7 @@ the tags are given. Places count the characters of the text, from 0, and the end
 is the place after the last one.
 """
 
+import bisect
 from collections.abc import Iterator, Sequence
 import itertools
 import re
@@ -137,12 +138,12 @@ def _read_text(values, location: str) -> Row:
   entities = _read_entities(values["entities"], text, location)
   tags = ["O"] * len(words)
   num_inexact = 0
+  starts, ends = zip(*offsets, strict=True)
   for entity in entities:
-    touched = [
-      number
-      for number, (start, end) in enumerate(offsets)
-      if start < entity.end and end > entity.start
-    ]
+    touched = range(
+      bisect.bisect_right(ends, entity.start),
+      bisect.bisect_left(starts, entity.end),
+    )
     if not touched:
       place = f"{entity.start} to {entity.end}"
       raise ValueError(f"{location}: the entity from {place} has no word")

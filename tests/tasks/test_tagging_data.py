@@ -161,3 +161,13 @@ def test_spans_have_offsets_into_the_text(tmp_path):
       {"label": "NN", "start": 4, "end": 7, "text": "cat"},
     ],
   }
+
+
+def test_one_longer_word_anywhere_makes_words_of_a_file(tmp_path):
+  """Texts are then split as in the training, wherever that word was."""
+  path = tmp_path / "zh.txt"
+  characters = "\u4e2d O\n\u56fd O\n\n" * 1001
+  for rest, expected in (("", True), ("IBM B-ORG\n", False)):
+    path.write_text(characters + rest, encoding="utf-8")
+    source = tagging.inspect_file(str(path), 0, -1, "auto", True)
+    assert tagging_data.is_by_character(source) == expected

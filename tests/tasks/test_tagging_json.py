@@ -210,3 +210,15 @@ def test_names_are_a_part_of_the_source_only_if_there_are_any(tmp_path):
   assert "names" not in data.source["source"]
   data = tagging_data.find_set("train", source._replace(names=NAMES), settings)
   assert data.source["source"]["names"] == NAMES
+
+
+def test_each_prediction_can_be_read_as_its_own_row(tmp_path):
+  """Texts and tokens in turns; and a token with a space is one column."""
+  tokens = {"tokens": ["xy", "Al Al", "Bo"]}
+  rows = [tokens, {"text": "x  Al Bo"}, tokens]
+  found, again = write_predictions(tmp_path, rows, [LABELS] * 3)
+  keys = [set(row["entities"][0]) - FOUND.keys() for row in found]
+  assert keys == [{"type"}, {"label"}, {"type"}]
+  assert [list(sentence.tags) for sentence in again] == [LABELS] * 3
+  lines = (tmp_path / "predictions.txt").read_text().splitlines()
+  assert lines[:3] == ["xy\tO", "Al Al\tB-X", "Bo\tI-X"]
