@@ -216,16 +216,33 @@ def draw_pairs(
   def draw():
     random = np.random.default_rng(seed)
     examples = list(texts.examples())
-    labels = np.array([example.label for example in examples])
+    places: dict[str, list[int]] = {}
     for index, example in enumerate(examples):
-      same = np.flatnonzero(labels == example.label)
-      different = np.flatnonzero(labels != example.label)
-      # The only text of a label is its own partner.
-      if len(same) > 1:
-        same = same[same != index]
+      places.setdefault(example.label, []).append(index)
+    # To each label the numbers of its texts, and how many others are before
+    # each of these.
+    same_texts = {label: np.array(same) for label, same in places.items()}
+    others_before = {
+      label: same - np.arange(len(same)) for label, same in same_texts.items()
+    }
 
-      for number, choices in (("1", same), ("0", different)):
-        for partner in random.choice(choices, _PARTNERS):
+    for index, example in enumerate(examples):
+      # The only text of a label is its own partner.
+      same = same_texts[example.label]
+      partners = np.array([index] * _PARTNERS)
+      drawn = random.choice(max(1, len(same) - 1), _PARTNERS)
+      if len(same) > 1:
+        own = np.searchsorted(same, index)
+        partners = same[drawn + (drawn >= own)]
+
+      # The n-th text of another label stands behind all of this label that have
+      # n or fewer others before them.
+      drawn = random.choice(len(examples) - len(same), _PARTNERS)
+      before = others_before[example.label]
+      others = drawn + np.searchsorted(before, drawn, side="right")
+
+      for number, chosen in (("1", partners), ("0", others)):
+        for partner in chosen:
           yield example._replace(text_b=examples[partner].text_a, label=number)
 
   return dataclasses.replace(
