@@ -17,7 +17,7 @@ from typing import Any
 import bert
 from bert import searching
 from bert.cli import flag_texts, program, typed_flags
-from bert.data import files, progress, text_files, text_prompts
+from bert.data import file_search, files, progress, text_files, text_prompts
 
 _index = typed_flags.group("Index")
 _search = typed_flags.group("Search")
@@ -168,6 +168,11 @@ def main() -> None:
 
   # An index may take hours: what can be wrong with files, models and prompts is
   # found before.
+  inputs = [settings.input_file, settings.query_file, settings.vectors_file]
+  index_files = searching.files_of(settings.index_file)
+  file_search.check_is_no_input(
+    settings.output_file, [*filter(None, inputs), *index_files]
+  )
   text_files.check([settings.input_file], settings.text_column)
   queries = list(settings.query)
   if settings.query_file:

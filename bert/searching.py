@@ -40,6 +40,7 @@ from bert.vocabularies import lost_letters
 _PROBE = " ".join(f"the {number} films" for number in range(300))
 # Scores of queries and texts that are in memory at once: 256 MB of float32.
 _MOST_SCORES = 1 << 26
+_MOST_QUERIES = 1024  # That are searched for at once.
 # Bytes of a file whose texts stay in memory. Reading them again for each query
 # would take longer than the search; those of a larger file are read again.
 _MOST_KEPT = 1 << 26
@@ -70,6 +71,30 @@ class Source(NamedTuple):
   vectors_file: str | None = None
 
 
+def files_of(index_file: str) -> list[str]:
+  """Returns the files of an index, and the one that is it while it is made."""
+  return [index_file, f"{index_file}.json", f"{index_file}.part"]
+
+
+def _check_is_no_input(source: Source) -> None:
+  inputs = [source.input_file, source.vectors_file]
+  taken = {os.path.realpath(path) for path in inputs if path}
+  for path in files_of(source.index_file):
+    if os.path.realpath(path) in taken:
+      raise ValueError(
+        f"--index_file={source.index_file}: the index would replace {path}, of "
+        "which it is made; name another file"
+      )
+
+
+def _state_of(path: str) -> tuple[int, int, int] | None:
+  """Returns what changes with a local file, without a look at its content."""
+  if remote.is_remote(path):
+    return None
+  state = os.stat(path)
+  return state.st_size, state.st_mtime_ns, state.st_ino
+
+
 class Index:
   """Texts to search, and their vectors; `build` or `open` makes it.
 
@@ -85,11 +110,13 @@ class Index:
       source: what it is made of.
       model: that of `source.model`, which makes the vectors.
     """
+    _check_is_no_input(source)
     self._source, self._model = source, model
     self.seconds = 0.0
     path, text = source.index_file, source.input_file
     self._kept: list[str] = []
     self._size = text_files.known_size([text])
+    self._state = _state_of(text)
     if (self._size or _MOST_KEPT) < _MOST_KEPT:
       self._kept = list(self._read_texts())
 
@@ -232,6 +259,7 @@ class Index:
     """Yields what was found for each query; see `search`."""
     # Every query has a score for every text, so few queries fit into memory.
     at_once = max(1, _MOST_SCORES // len(self.vectors))
+    at_once = min(at_once, _MOST_QUERIES)  # Each has `k` hits, too.
     for first in range(0, len(queries), at_once):
       block = queries[first : first + at_once]
       query_vectors = self._model.encode(block, prompt_name=prompt_name)
@@ -255,7 +283,7 @@ class Index:
       return self._kept
 
     # In another text, other lines have the numbers of the vectors.
-    if text_files.known_size([file]) != self._size:
+    if _state_of(file) != self._state:
       raise ValueError(f"{file}: it has changed since the index was opened")
     return text_files.read(file, self._source.text_column)
 

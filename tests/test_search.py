@@ -341,3 +341,21 @@ def test_a_model_of_pairs_orders_the_first_lines_anew(
   assert [r["similarity"] for r in found["results"]] == [
     plain["results"][i]["score"] for i in best
   ]
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "i.npy", "i.npy.json", "q.txt"])
+def test_answers_never_replace_what_they_are_made_of(encoder, here, name):
+  run(here, encoder, query="film")
+  (here / "q.txt").write_text("film\n")
+  before = {path.name: path.read_bytes() for path in here.iterdir()}
+  command = program_flags.command(
+    "search",
+    model=encoder,
+    input_file=here / "lines.txt",
+    index_file=here / "i.npy",
+    query_file=here / "q.txt",
+    output_file=here / name,
+  )
+  message = f"--output_file={here / name} is an input; name another file"
+  program_flags.assert_refused(program_flags.run_here(command), message)
+  assert {path.name: path.read_bytes() for path in here.iterdir()} == before

@@ -4,6 +4,7 @@ What it shares with search.py, such as damage and resuming, is tried in
 test_search.py; that both find the same is tried here.
 """
 
+import gzip
 import json
 import os
 import shutil
@@ -294,3 +295,31 @@ def test_wrong_searches(here, model, arguments, kind, message):
   index = bert.Index.build(model, LINES, "i.npy")
   with pytest.raises(kind, match=message):
     index.search(*arguments)
+
+
+@pytest.mark.parametrize("ending", ["", ".json", ".part"])
+def test_an_index_never_replaces_its_texts(here, model, ending):
+  path = here / f"i.npy{ending}"
+  path.write_text('{"text": "a"}\n')
+  with pytest.raises(ValueError, match="the index would replace .*i.npy"):
+    column = "text" if ending == ".json" else None
+    bert.Index.build(model, path, "i.npy", text_column=column)
+  assert path.read_text() == '{"text": "a"}\n'
+
+
+def test_a_compressed_file_that_changed_is_noticed(here, model):
+  with gzip.open("lines.txt.gz", "wt") as file:
+    file.writelines(f"{line}\n" for line in LINES)
+  index = bert.Index.build(model, "lines.txt.gz", "i.npy")
+  assert index.search("plot", k=1)[0].text in LINES
+  with gzip.open("lines.txt.gz", "wt") as file:
+    file.writelines(f"{line}\n" for line in reversed(LINES))
+  with pytest.raises(ValueError, match="lines.txt.gz: it has changed since"):
+    index.search("plot")
+
+
+def test_many_queries_are_answered_in_blocks(here, model, monkeypatch):
+  index = bert.Index.build(model, LINES, "i.npy")
+  whole = index.search(LINES * 2)
+  monkeypatch.setattr(searching, "_MOST_QUERIES", 3)
+  assert index.search(LINES * 2) == whole

@@ -35,7 +35,14 @@ def find(
   scores *= _OF_SCORES
 
   count = min(count, len(vectors))
-  best = np.argpartition(scores, -count)[:, -count:]
+  # All that are above the last score which counts; of those that equal it, the
+  # first ones, where a partition of the numbers would take any.
+  last = np.partition(scores, -count)[:, -count]
+  best = np.empty([len(queries), count], np.int64)
+  for row, own, limit in zip(best, scores, last, strict=True):
+    above = np.flatnonzero(own > limit)
+    equal = np.flatnonzero(own == limit)
+    row[:] = np.concatenate([above, equal[: count - len(above)]])
   chosen = np.take_along_axis(scores, best, 1)
   order = np.lexsort((best, -chosen))
   return (

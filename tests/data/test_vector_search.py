@@ -27,3 +27,9 @@ def test_the_first_of_equal_vectors_comes_first():
   vectors = np.float16([[1], [2], [1], [2]])
   found, _ = vector_search.find(vectors, np.float32([[1.0]]), 4)
   assert found.tolist() == [[1, 3, 0, 2]]
+
+
+def test_the_first_of_equal_vectors_are_found_where_not_all_are():
+  vectors = np.float16([[1]] * 50 + [[2]])
+  found, _ = vector_search.find(vectors, np.float32([[1.0], [-1.0]]), 3)
+  assert found.tolist() == [[50, 0, 1], [0, 1, 2]]
