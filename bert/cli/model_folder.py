@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # They load TensorFlow.
 
 _Settings = TypeVar("_Settings", bound=shared_flags.StartSettings)
 _Casing = tuple[bool, str]  # do_lower_case, and the file that says it.
+_Kind = tuple[vocabulary_table.VocabularyKind, str]
 # The vocab_size of a new model may be rounded up to a multiple of this.
 _ROUNDED_TO = 128
 # Files of Hugging Face that may add tokens to those of vocab.txt.
@@ -431,3 +432,10 @@ def fit_vocabulary(settings, config):
     f"{config.vocab_size} of {settings.bert_config_file}"
   )
   return dataclasses.replace(config, vocab_size=size)
+
+
+def read_casing(vocab_file: str | None) -> tuple[_Casing | None, _Kind | None]:
+  """Returns what files beside a vocabulary say of casing and accents."""
+  folder = os.path.dirname(vocab_file or "")
+  casing = tokenizer_files.read_casing(folder)
+  return casing, tokenizer_files.read_kind(folder)

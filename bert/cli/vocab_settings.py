@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import dataclasses
 import os
 
-from bert.cli import flag_texts, typed_flags
+from bert.cli import flag_texts, model_folder, typed_flags
 from bert.data import file_search
 from bert.vocabularies import vocabulary_table
 
@@ -80,10 +80,18 @@ class VocabSettings(typed_flags.Settings):
 
 def check_casing(settings: VocabSettings, tokens: Iterable[str]) -> None:
   """Refuses words of another casing than a vocabulary's; ValueError."""
+  # What files of the model beside it say counts more than a guess.
+  casing, kind = model_folder.read_casing(settings.extend)
+  if casing and casing[0] != settings.do_lower_case:
+    lower, path = casing
+    cure = f"--do_lower_case={str(lower).lower()}"
+    raise ValueError(f"{path}: do_lower_case is {lower}: pass {cure}")
+  keeps_accents = not settings.do_lower_case or settings.strip_accents is False
+  if kind and kind[0].keeps_accents and not keeps_accents:
+    raise ValueError(f"{kind[1]} keeps accents: pass --strip_accents=false")
+
   # Tokens with accents look cased.
-  if settings.strip_accents is False:
-    return
-  is_cased = vocabulary_table.is_cased(tokens)
+  is_cased = vocabulary_table.is_cased(tokens, settings.strip_accents is False)
   if is_cased is not None and is_cased == settings.do_lower_case:
     raise ValueError(
       f"--do_lower_case={str(settings.do_lower_case).lower()}: the tokens of "

@@ -22,6 +22,7 @@ load_vocab = tokenization.load_vocab
 
 # What no UTF-8 for MeCab can hold, or what ends its text.
 _UNREADABLE = re.compile("[\0\ud800-\udfff]")
+_MOST_CHARACTERS = 10_000  # For MeCab, in one call.
 _lock = threading.Lock()  # MeCab reads one text at a time.
 
 
@@ -58,6 +59,22 @@ def _split_apart(text: str) -> Iterator[str]:
   yield text[start:]
 
 
+def _cut(text: str) -> Iterator[str]:
+  """Yields a text in parts that MeCab can read; most texts are one part.
+
+  At a million characters it would end the process, and its time grows with the
+  square of a run of letters. It is cut after a space or a full stop, if there
+  is any in the second half of a part.
+  """
+  while len(text) > _MOST_CHARACTERS:
+    half = _MOST_CHARACTERS // 2
+    end = 1 + max(text.rfind(c, half, _MOST_CHARACTERS) for c in " \u3002")
+    end = end or _MOST_CHARACTERS
+    yield text[:end]
+    text = text[end:]
+  yield text
+
+
 class WordSplitter(tokenization.BasicTokenizer):
   """Splits text into words by a dictionary; lower-casing keeps accents."""
 
@@ -70,8 +87,10 @@ class WordSplitter(tokenization.BasicTokenizer):
     _open(dictionary)  # If it is missing, a program ends at its start.
 
   def _find_words(self, normalized: str) -> list[str]:
+    found: list[str] = []
     with _lock:
-      found = [word.surface for word in _open(self._dictionary)(normalized)]
+      for part in _cut(normalized):
+        found += [word.surface for word in _open(self._dictionary)(part)]
     return " ".join(found).split()
 
   def _split(self, text):

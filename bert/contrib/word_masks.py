@@ -13,6 +13,8 @@ from bert.contrib import word_vocabulary
 from bert.data import pretraining_data
 from bert.vocabularies import vocabulary_table
 
+_LONGEST_RUN = 1000  # Characters that jieba gets at once.
+
 
 class MarkedToken(bytes):
   """A token that continues a word; as bytes it equals the same token alone."""
@@ -43,7 +45,8 @@ def mark_words(
   Raises:
     ValueError: its tokens may have several characters.
   """
-  if not vocabulary_table.is_word_pieces(vocabulary.file):
+  kinds = (vocabulary_table.WORD_PIECES, vocabulary_table.ACCENTS)
+  if vocabulary_table.kind_of(vocabulary.file) not in kinds:
     raise ValueError(
       f"--segmenter needs a vocab.txt, not {vocabulary.file}: only there every "
       "Chinese character is a token"
@@ -77,7 +80,10 @@ def places_inside_words(text: str) -> set[int]:
   inside = set()
   for run in word_vocabulary.CHINESE.finditer(text):
     start = run.start()
-    for word in word_vocabulary.jieba.cut(run[0]):
-      inside.update(range(start + 1, start + len(word)))
-      start += len(word)
+    # jieba's time grows with the square of a run without punctuation.
+    parts = range(0, len(run[0]), _LONGEST_RUN)
+    for part in (run[0][i : i + _LONGEST_RUN] for i in parts):
+      for word in word_vocabulary.jieba.cut(part):
+        inside.update(range(start + 1, start + len(word)))
+        start += len(word)
   return inside

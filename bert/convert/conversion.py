@@ -50,9 +50,12 @@ def read(
   values = _read_values(folder, config)
   other_vocab, vocabulary = _read_vocabulary(folder, vocab_file)
 
-  # The casing: as given, else as a file states it, else by the vocabulary.
+  # The casing: as given, else as a file states it, else by the vocabulary, but
+  # tokens with accents look cased.
   if do_lower_case is None:
     do_lower_case = folder.do_lower_case
+  if do_lower_case is None and strip_accents is not None:
+    do_lower_case = True
   if do_lower_case is None:
     do_lower_case = not vocabulary_table.is_cased(vocabulary)
 
@@ -174,7 +177,13 @@ def _find_kind(
   strip_accents: bool | None,
 ) -> vocabulary_table.VocabularyKind:
   """Returns the kind of the vocabulary, which a tokenizer's files may say."""
-  kind = vocabulary_table.kind_of(vocab_file or folder.vocab_file or "")
+  path = vocab_file or folder.vocab_file or ""
+  kind = vocabulary_table.kind_of(path)
+  if strip_accents and (kind.keeps_accents or not do_lower_case):
+    reason = f"{path} keeps accents"
+    if not do_lower_case:
+      reason = "text is not lower-cased"
+    raise ValueError(f"--strip_accents=true: {reason}: leave out the flag")
   if kind is not vocabulary_table.WORD_PIECES:
     return kind
   if do_lower_case and strip_accents is False:

@@ -234,8 +234,10 @@ def find(folders: Iterable[str]) -> str | None:
   return next(filter(files.exists, paths), None)
 
 
-def is_cased(vocab: Iterable[str]) -> bool | None:
+def is_cased(vocab: Iterable[str], keeps_accents: bool = False) -> bool | None:
   """Guesses whether text kept its capitals and accents; None if unknown.
+
+  If accents were kept whatever the casing, only capitals count.
 
   >>> is_cased(["[UNK]", "the", "The"]), is_cased(["[UNK]", "the", "##s"])
   (True, False)
@@ -243,8 +245,8 @@ def is_cased(vocab: Iterable[str]) -> bool | None:
   # Special tokens have capitals in all vocabularies.
   tokens = [token for token in vocab if not token.startswith("[")]
   lower = tokenization.BasicTokenizer(do_lower_case=True).tokenize
-  if any(len(token) > 1 and token[0] == WORD_MARK for token in tokens):
-    lower = str.lower  # Pieces of SentencePiece keep their accents.
+  if keeps_accents or any(t[0] == WORD_MARK for t in tokens if len(t) > 1):
+    lower = str.lower  # Pieces of SentencePiece keep their accents, too.
 
   # Text that was lower-cased has no tokens that lower-casing changes: one in a
   # hundred may be an accident. Chinese characters and digits show nothing.

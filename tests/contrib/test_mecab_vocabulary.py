@@ -1,8 +1,10 @@
 """Vocabularies of Japanese: MeCab finds words, WordPiece splits them."""
 
+import importlib
 import importlib.util
 import random
 import sys
+import types
 
 import pytest
 
@@ -122,3 +124,27 @@ def test_a_line_says_how_to_install_it(tmp_path, monkeypatch, package):
   monkeypatch.setitem(sys.modules, package, None)
   with pytest.raises(ImportError, match=r"-r requirements/mecab\.txt"):
     vocabulary_table.make_tokenizer(str(tmp_path / "vocab.unidic_lite"))
+
+
+def test_a_text_of_any_length_has_its_words(tmp_path):
+  """MeCab ends the process at a million characters."""
+  tokenizer = make(tmp_path)
+  sentence = "吾輩は猫である。"
+  tokens = tokenizer.tokenize(sentence)
+  assert tokenizer.tokenize(sentence * 5000) == tokens * 5000
+  pairs = tokenizer.tokenize_with_offsets(sentence * 5000)
+  assert [token for token, *_ in pairs] == tokens * 5000
+  assert pairs[-1][1:] == (39_999, 40_000)
+  # Without a place to cut, it is cut somewhere.
+  assert tokenizer.tokenize("猫" * 1_000_000)
+
+
+def test_it_has_no_chinese_words_to_mask(tmp_path):
+  pytest.importorskip("jieba", reason="requirements/jieba.txt")
+  make(tmp_path)
+  path = str(tmp_path / "vocab.unidic_lite")
+  vocabulary = types.SimpleNamespace(file=path)
+  with pytest.raises(ValueError, match="--segmenter needs a vocab.txt, not"):
+    importlib.import_module("bert.contrib.word_masks").mark_words(
+      vocabulary, True
+    )

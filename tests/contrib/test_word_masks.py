@@ -1,5 +1,6 @@
 """Masks of whole Chinese words: tokens stay characters, jieba groups them."""
 
+import importlib
 import pickle
 import sys
 import types
@@ -193,3 +194,12 @@ def test_without_jieba_a_line_says_how_to_install_it(
     "sys.modules): pip install --use-pep517 -r requirements/jieba.txt",
   )
   assert not (folder / "out").exists()
+
+
+def test_a_long_run_of_characters_takes_no_square_of_its_length():
+  word_masks = importlib.import_module("bert.contrib.word_masks")
+  inside = word_masks.places_inside_words("\u9f98" * 100_000)
+  assert max(inside, default=0) < 100_000
+  word = "\u6a21\u578b"  # "Model".
+  expected = set(range(1, 4000, 2))
+  assert word_masks.places_inside_words(word * 2000) == expected

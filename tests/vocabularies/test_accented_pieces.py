@@ -202,3 +202,24 @@ def test_the_next_command_says_that_accents_stay(tmp_path, monkeypatch):
   assert result.returncode == 0, result.stderr
   said = " ".join(result.stdout.replace("\\", "").split())
   assert "--vocab_file=vocab.txt --strip_accents=false" in said
+
+
+def test_a_vocabulary_with_accents_looks_cased_and_is_not(tmp_path):
+  model = tmp_path / "model"
+  tiny_models.write_masked_lm(model)
+  (model / "config.json").rename(model / "bert_config.json")
+  flags = {"input": model, "output_format": "google"}
+
+  def convert(name, **others):
+    others["output"] = tmp_path / name
+    command = program_flags.command("convert_checkpoint", **flags, **others)
+    return program_flags.run_here(command)
+
+  path = model / "vocab.txt"
+  path.write_text(path.read_text().replace("film", "f\u00eflm"))
+  result = convert("accents", strip_accents=False)
+  assert result.returncode == 0, result.stderr
+  assert (tmp_path / "accents/vocab.accents").exists()
+  flags["input"] = tmp_path / "accents"
+  message = "vocab.accents keeps accents: leave out the flag"
+  program_flags.assert_refused(convert("x", strip_accents=True), message)

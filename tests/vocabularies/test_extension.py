@@ -2,11 +2,13 @@
 
 import collections
 import itertools
+import json
 import random
 
 import pytest
 
 from bert import tokenization
+from bert.cli import vocab_settings
 from bert.vocabularies import extension
 
 LETTERS = "abcd"
@@ -109,3 +111,39 @@ def test_a_bad_vocabulary_is_refused(tmp_path, monkeypatch, content, message):
 def test_lines_are_read_as_they_are(tmp_path):
   (tmp_path / "v.txt").write_bytes("\ufeff[PAD]\r\n \u2028\na\n".encode())
   assert extension.read(str(tmp_path / "v.txt")) == ["[PAD]", " \u2028", "a"]
+
+
+@pytest.mark.parametrize(
+  ("stated", "flags", "message"),
+  [
+    (
+      {"do_lower_case": False},
+      {},
+      "do_lower_case is False: pass --do_lower_case=false",
+    ),
+    (
+      {"do_lower_case": True},
+      {"do_lower_case": False},
+      "do_lower_case is True: pass --do_lower_case=true",
+    ),
+    (
+      {"do_lower_case": True, "strip_accents": False},
+      {},
+      "tokenizer_config.json keeps accents: pass --strip_accents=false",
+    ),
+    (None, {"strip_accents": False}, "are cased: pass --do_lower_case=false"),
+  ],
+)
+def test_the_casing_is_the_models(tmp_path, stated, flags, message):
+  if stated:
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(stated))
+  settings = vocab_settings.VocabSettings(
+    input_file="",
+    output_file="",
+    extend=str(tmp_path / "vocab.txt"),
+    **{"do_lower_case": True, **flags},
+  )
+  tokens = ["film", "word"] if stated else ["Film", "Word", "word"]
+  with pytest.raises(ValueError, match=message):
+    vocab_settings.check_casing(settings, tokens)

@@ -1,6 +1,7 @@
 """The line about letters that lower-casing strips, and who prints it."""
 
 import json
+import os
 
 import pytest
 
@@ -133,3 +134,15 @@ def test_lines_that_are_searched(tmp_path):
   for count in (1, 0):  # The second run finds the index.
     result = program_flags.succeed(command)
     assert result.stderr.count("lower-casing strips 15.4%") == count
+
+
+def test_a_pipe_is_left_to_the_program(tmp_path, capsys):
+  tiny.write_model(tmp_path)
+  read_end, write_end = os.pipe()
+  os.write(write_end, f"{HINDI}\n".encode())
+  os.close(write_end)
+  with open(read_end, "rb") as pipe:
+    path = f"/dev/fd/{read_end}"
+    lost_letters.report_file(path, str(tmp_path / "vocab.txt"), True)
+    assert pipe.read().decode() == f"{HINDI}\n"
+  assert capsys.readouterr().err == ""
