@@ -1,7 +1,6 @@
 """How scores of fine-tuning spread over seeds, and what changes their spread.
 
-python benchmarks/seeds.py --output_dir=seeds --model=models/mini \
-  --rate=3e-4 --tasks mrpc rte --seeds=20
+python benchmarks/seeds.py --output_dir=seeds --model=minilm --tasks mrpc rte
 
 Fine-tunes with each seed in each of these ways:
 
@@ -12,6 +11,10 @@ Fine-tunes with each seed in each of these ways:
   buffer     rows leave a buffer of 100 at random, as in the original, whose
              batches therefore follow the order of the file
   original   the last three together
+
+The model must be able to learn the task. models/mini ends near 68 % of MRPC (21
+seeds at 3e-4: 66.7 to 72.5), which is the share of its larger class, and shows
+no difference. all-MiniLM-L6-v2 ends near 80 %.
 
 A row has the mean of the dev scores after the last epoch, their standard
 deviation and, behind each, the interval that holds 95 % of what samples drawn
