@@ -87,9 +87,10 @@ def write_trained(
     "max_seq_length": tiny.SEQUENCE,
     **PREDICTION.get(str(problem), {}),
   }
+  is_kind = str(problem) in answers.MAKERS
+  of_answers = trained_models.setting_names(problem) if is_kind else ()
   for name, value in settings.items():
-    of_answers = name in trained_models.SETTINGS
-    (prediction if of_answers else content)[name] = value
+    (prediction if name in of_answers else content)[name] = value
   (folder / "prediction.json").write_text(json.dumps(prediction))
   (folder / "settings.json").write_text(json.dumps(content))
   (folder / "labels.txt").write_text("\n".join(labels) + "\n")
