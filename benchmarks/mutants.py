@@ -66,6 +66,7 @@ FILES = {
     "tests/training/test_clipping.py",
     "tests/training/test_gradient_cache.py",
     "tests/training/test_loop.py",
+    "tests/contrib/test_multitask_training.py",
   ],
   "bert/modeling.py": [
     "tests/test_modeling.py",
