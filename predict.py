@@ -11,14 +11,13 @@ from collections.abc import Iterator
 import dataclasses
 import functools
 import json
-import os
 import queue
 import sys
 import threading
 import time
 
 from bert.cli import program, typed_flags
-from bert.data import file_search, files, imports, remote
+from bert.data import file_search, files, imports, text_files
 from bert.serving import answers, export_card, exported_model, request_lines
 
 # Lines that are read while earlier lines are answered. They are answered
@@ -210,8 +209,7 @@ def answer_lines(
   start = time.monotonic()
   file_search.check_is_no_input(settings.output_file, [settings.input_file])
   lines = request_lines.read(settings.source(), model.maker)
-  path = settings.input_file
-  is_file = remote.is_remote(path) or os.path.isfile(path)
+  is_file = text_files.is_file(settings.input_file)
   is_open = not (settings.text or is_file)
 
   # --batch_size counts inputs of full length. Of shorter ones, a batch holds

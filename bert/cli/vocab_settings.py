@@ -86,6 +86,8 @@ def check_casing(settings: VocabSettings, tokens: Iterable[str]) -> None:
     lower, path = casing
     cure = f"--do_lower_case={str(lower).lower()}"
     raise ValueError(f"{path}: do_lower_case is {lower}: pass {cure}")
+
+  # With capitals, accents stay too.
   keeps_accents = not settings.do_lower_case or settings.strip_accents is False
   if kind and kind[0].keeps_accents and not keeps_accents:
     raise ValueError(f"{kind[1]} keeps accents: pass --strip_accents=false")

@@ -42,6 +42,11 @@ def read(
     yield from [*lines, ""] if by_line else [" ".join(lines)]
 
 
+def is_file(path: str) -> bool:
+  """Returns whether a text can be read twice, as that of a pipe cannot."""
+  return remote.is_remote(path) or os.path.isfile(path)
+
+
 def known_size(paths: Sequence[str]) -> int | None:
   """Returns the bytes of texts; None if one is compressed, a pipe or remote."""
   # Without a size, progress has no end to estimate. `isfile` is False for pipes
@@ -103,7 +108,7 @@ def check(
       JSON Lines by its name and by its content.
   """
   for path in paths[:_FILES_LOOKED_AT]:
-    if not (remote.is_remote(path) or os.path.isfile(path)):
+    if not is_file(path):
       continue
     # The reader itself raises an error at the first row without the column.
     if column:

@@ -6,11 +6,10 @@ which other words remain; the vocabulary knows these, so that no [UNK] shows it.
 """
 
 from collections.abc import Iterable
-import os
 import unicodedata
 
 from bert import tokenization
-from bert.data import progress, remote, text_files
+from bert.data import progress, text_files
 from bert.vocabularies import vocabulary_table
 
 _CHARACTERS = 100_000  # The part of a text to look at.
@@ -74,8 +73,8 @@ def report_file(
     column: of a table; None for plain text. Lines of JSON would not do, because
       JSON may escape letters.
   """
-  # What was read of a pipe would be missing for the program itself.
-  if not (remote.is_remote(path) or os.path.isfile(path)):
+  # What this reads of a pipe, the program itself would lack.
+  if not text_files.is_file(path):
     return
   if vocabulary_table.strips_marks(vocab_file, do_lower_case):
     report(text_files.read(path, column), path)
