@@ -111,6 +111,7 @@ class Runs:
       do_eval=True,
       max_seq_length=128,
       learning_rate=options.rate,
+      precision="float32",  # That of the original.
       num_train_epochs=options.epochs,
       seed=seed,
       keep_checkpoint_max=1,
