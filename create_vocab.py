@@ -84,7 +84,8 @@ def extend(paths: list[str], settings: vocab_settings.VocabSettings) -> int:
   vocab_settings.check_casing(settings, old)
 
   def choose(words: Mapping[str, int], *_) -> dict[str, None]:
-    return extension.extend(old, words, settings.added_tokens)
+    frequent = dict(by_frequency(words)[:_MAX_WORDS])
+    return extension.extend(old, frequent, settings.added_tokens)
 
   return learn(paths, settings, choose=choose)
 

@@ -11,12 +11,16 @@ import heapq
 import re
 
 from bert import tokenization
-from bert.data import files
+from bert.data import files, progress
 
 # Rows that Google left for the tokens of others.
 UNUSED = re.compile(r"\[unused\d+\]")
 # In characters; create_vocab.py learns from no longer ones either.
 _LONGEST_WORD = 50
+# Candidates to remember. A script of which the old vocabulary has only letters
+# makes 45 of every word of ten. When there are twice as many, those that save
+# the least are dropped; one that is dropped and comes again is counted from 0.
+_MOST_CANDIDATES = 2_000_000
 # Stands for the beginning of a word. No text has it: tokenizers delete it.
 _BEGINNING = "\0"
 
@@ -80,7 +84,12 @@ class _Text:
   def __init__(self, counts: Mapping[str, int], tokens: Iterable[str]):
     self._counts = counts  # How often each word occurs.
     self._speller = Speller(tokens)
-    self._pieces = {word: self._speller.split(word) for word in counts}
+    # A piece is in many words; one string each would be most of the memory.
+    one = {}
+    self._pieces = {
+      word: [one.setdefault(p, p) for p in self._speller.split(word)]
+      for word in counts
+    }
     # The words that have, or have had, a token among their pieces.
     self._words_with = collections.defaultdict(set)
     self._note_pieces(counts)
@@ -95,14 +104,24 @@ class _Text:
     return sum(n * len(self._pieces[word]) for word, n in self._counts.items())
 
   def candidates(self) -> collections.Counter[str]:
-    """Returns all joined pieces of words, with what they may save."""
+    """Returns joined pieces of words, with what they may save."""
+    report = progress.Progress(1)
     savings = collections.Counter()
-    for word, pieces in self._pieces.items():
+    # The frequent words come first: what is dropped are pieces of rare words.
+    # Equal ones are sorted: the same text, the same candidates.
+    order = sorted(self._pieces, key=lambda word: (-self._counts[word], word))
+    for done, word in enumerate(order):
+      pieces = self._pieces[word]
       for first in range(len(pieces) if len(word) <= _LONGEST_WORD else 0):
         token = pieces[first]
         for saved, piece in enumerate(pieces[first + 1 :], 1):
           token += piece[2:]  # Without ##.
           savings[token] += self._counts[word] * saved
+
+      if len(savings) > 2 * _MOST_CANDIDATES:
+        best = savings.most_common(_MOST_CANDIDATES)
+        savings = collections.Counter(dict(best))
+      report.print_part("joining pieces", done / len(order))
     return savings
 
   def try_token(self, token: str) -> tuple[int, dict[str, list[str]]]:
@@ -175,9 +194,13 @@ def _choose(text: _Text, count: int) -> tuple[list[str], int]:
   # first in the alphabet counts: the same text, the same tokens.
   heap = [(-saved, token) for token, saved in text.candidates().items()]
   heapq.heapify(heap)
+  report = progress.Progress(1)
   added = []
   least = 0
   while heap and len(added) < count:
+    report.print_part(
+      f"choosing tokens: {len(added):,} of {count:,}", len(added) / count
+    )
     _, token = heapq.heappop(heap)
     saved, changed = text.try_token(token)
     if saved <= 0:
@@ -188,4 +211,5 @@ def _choose(text: _Text, count: int) -> tuple[list[str], int]:
     text.add(token, changed)
     added.append(token)
     least = saved
+  progress.clear()
   return added, least

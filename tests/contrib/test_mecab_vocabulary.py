@@ -5,6 +5,7 @@ import importlib.util
 import random
 import sys
 import types
+import unicodedata
 
 import pytest
 
@@ -137,6 +138,25 @@ def test_a_text_of_any_length_has_its_words(tmp_path):
   assert pairs[-1][1:] == (39_999, 40_000)
   # Without a place to cut, it is cut somewhere.
   assert tokenizer.tokenize("猫" * 1_000_000)
+
+
+def test_a_run_of_marks_takes_no_square_of_time(monkeypatch):
+  module = importlib.import_module("bert.contrib.mecab_vocabulary")
+  splitter = module.WordSplitter(False, (), "unidic_lite")
+  # Of classes 240, 220 and 230; the last two characters are of two marks each.
+  marks = ["\u0345", "\u0316", "\u0301", "\u0344", "\u0f73"]
+  monkeypatch.setattr(module, "_LONG", 0)
+  source = random.Random(1)
+  for _ in range(300):
+    text = "".join(source.choices([*marks, "か", "\u3099", "e"], k=12))
+    expected = unicodedata.normalize("NFKC", text)
+    assert "".join(splitter.tokenize(text)) == expected
+
+  # NFKC alone would take two minutes.
+  monkeypatch.undo()
+  run = marks[0] * 100_000 + marks[1] * 100_000
+  expected = "猫" + marks[1] * 100_000 + marks[0] * 100_000
+  assert "".join(splitter.tokenize("猫" + run)) == expected
 
 
 def test_it_has_no_chinese_words_to_mask(tmp_path):

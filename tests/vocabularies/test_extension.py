@@ -78,6 +78,18 @@ def test_savings_are_those_of_the_tokenizer(seed, capsys):
   assert list(again) == found
 
 
+def test_only_so_many_candidates_are_remembered(monkeypatch):
+  # A word of four letters has six. Those of abcd save 27, 18, 18, 9, 9 and 9.
+  words = {"ddaa": 1, "dcba": 1, "abcd": 9}
+  found = extension.extend(OLD, words, 9)
+  assert [*found][2] == "abcd"
+  assert [*found][4:] == ["dcba", *OLD[5:], "ddaa"]
+
+  monkeypatch.setattr(extension, "_MOST_CANDIDATES", 3)
+  found = extension.extend(OLD, words, 9)
+  assert list(found) == ["[PAD]", "[UNK]", "abcd", *OLD[3:]]
+
+
 def test_tokens_may_be_longer_than_those_of_the_vocabulary():
   word = "abcd" * 12
   assert list(extension.extend(OLD, {word: 1}, 1))[2] == word
