@@ -111,7 +111,7 @@ class Runs:
       do_eval=True,
       max_seq_length=128,
       learning_rate=options.rate,
-      precision="float32",  # That of the original.
+      precision=options.precision,
       num_train_epochs=options.epochs,
       seed=seed,
       keep_checkpoint_max=1,
@@ -182,6 +182,7 @@ def main() -> None:
   add("--model", type=pathlib.Path, required=True)
   add("--rate", type=float, default=5e-5, help="of learning")
   add("--epochs", type=int, default=4)
+  add("--precision", choices=contest.PRECISIONS, default="float32")
   add("--tasks", nargs="+", default=["mrpc", "rte"])
   add("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
   add("--seeds", type=int, default=20, help="of each task and way")
