@@ -7,6 +7,7 @@ that a program replaces.
 from collections.abc import Callable
 import glob
 import os
+import stat
 
 from bert.data import file_search, files, hub, remote
 
@@ -44,6 +45,12 @@ def _of_file(flag: str, path: str) -> str:
   if os.path.isdir(path):
     return "a folder; expected a file"
   return "" if os.access(path, os.R_OK) else "it may not be read"
+
+
+def _of_stored_file(flag: str, path: str) -> str:
+  fault = _of_file(flag, path)
+  is_pipe = not fault and stat.S_ISFIFO(os.stat(path).st_mode)
+  return "a pipe; expected a file, for it is read twice" if is_pipe else fault
 
 
 def _of_folder(flag: str, path: str) -> str:
@@ -108,8 +115,8 @@ def _find_obstacle(path: str) -> str:
 
 # What a flag may name, and what says why it cannot be used, or "".
 _FAULTS: dict[str, Callable[[str, str], str]] = {
-  "file": _of_file,
-  "files": _of_files,  # Patterns, separated by commas.
+  "file": _of_stored_file,
+  "files": _of_files,  # Patterns, separated by commas; and pipes.
   "input": _of_input,  # The same, or - for the standard input.
   "folder": _of_folder,
   "checkpoint": _of_checkpoint,

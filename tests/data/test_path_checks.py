@@ -1,5 +1,8 @@
 """Whether flags name paths that can be used; more is in test_mistakes."""
 
+import os
+import re
+
 import pytest
 import tensorflow as tf
 
@@ -11,6 +14,20 @@ def test_a_mount_point_cannot_be_replaced(tmp_path, monkeypatch):
   monkeypatch.setattr("os.path.ismount", lambda path: True)
   with pytest.raises(ValueError, match="a mount point; name a folder in it"):
     path_checks.check("output", "empty_folder", str(tmp_path))
+
+
+def test_a_pipe_is_only_for_what_is_read_once(tmp_path):
+  # search.py's said that it is empty, and run_tagging.py's that it holds no
+  # sentence: they had read it before.
+  path = str(tmp_path / "pipe")
+  os.mkfifo(path)
+  path_checks.check("input_file", "files", path)
+  path_checks.check("query_file", "input", path)
+  message = (
+    f"--train_file={path}: a pipe; expected a file, for it is read twice"
+  )
+  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    path_checks.check("train_file", "file", path)
 
 
 def test_a_remote_folder_with_files_is_not_replaced():
