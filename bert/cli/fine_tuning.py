@@ -179,12 +179,13 @@ def describe_run(
     same_run.VOCABULARY: settings.vocabulary_digest,
   }
   if share := getattr(settings, "eval_share", 0):
-    # Another seed, or other lines, would evaluate on what was trained on.
+    # Another seed, other lines or other columns would evaluate on what was
+    # trained on.
     model[_HELD_OUT] = {"eval_share": share, "seed": settings.seed}
-    if source := data.train or next(iter(data.dev), None):
-      hashes = source.parts["files"]
-      model["held_out_lines"] = same_run.digest_of_files(hashes)
-      model["held_out_data"] = {"files": hashes}
+    for dataset in data.dev:
+      if dataset.numbers is not None:
+        model["held_out_lines"] = dataset.identify_examples()
+        model["held_out_data"] = dataset.parts
   flags = settings.flags_by_name()
   if not data.train:
     return same_run.RunRecord(model, answers, flags=flags)

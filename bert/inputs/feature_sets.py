@@ -122,6 +122,13 @@ class FeatureSet:
     hashes = [[os.path.basename(p), files.hash_file(p)] for p in self.paths]
     return {**parts, "max_train_examples": self.limit, "files": hashes}
 
+  def identify_examples(self) -> str:
+    """Returns a digest of which examples of which files the set has."""
+    content = [digest for _, digest in self.parts["files"]]
+    numbers = self.numbers if self.numbers is None else sorted(self.numbers)
+    text = json.dumps([content, numbers])
+    return hashlib.sha256(text.encode()).hexdigest()
+
   def check_unchanged(self) -> None:
     """Raises a ValueError if the files are no longer what they were."""
     if self._make_key() != self.key:

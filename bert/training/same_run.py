@@ -479,12 +479,6 @@ def _read_phases(path: str, step: int) -> list[training_plan.Phase]:
     ) from None
 
 
-def digest_of_files(hashes: Sequence[tuple[str, str]]) -> str:
-  """Returns a digest of files, given the name and the digest of each."""
-  text = ",".join(content for _, content in hashes)
-  return hashlib.sha256(text.encode()).hexdigest()
-
-
 def digest_of_values(
   variables: Mapping[str, tf.Variable], dtype: tf.DType | None = None
 ) -> str:

@@ -1,5 +1,6 @@
 """--eval_share: one file is enough to train and to evaluate on."""
 
+import functools
 import json
 import os
 
@@ -139,6 +140,20 @@ def test_a_run_writes_what_it_held_out_and_scores_it(tmp_path):
   message = f"the data of {os.path.basename(path)} (was other lines): "
   program_flags.assert_refused(result, message)
   assert tiny.read_results(tmp_path / "out") == scores
+
+
+def test_other_columns_would_hold_out_others(tmp_path):
+  # Equal texts stay together, so that another column is drawn from otherwise.
+  rows = ["a,b,label"]
+  rows += [f"film {n},{n % 7},{['pos', 'neg'][n % 2]}" for n in range(40)]
+  (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
+  flags = {"train_file": tmp_path / "rows.csv", "label_column": "label"}
+  flags |= {"eval_share": 0.2, "num_train_epochs": 1}
+  run = functools.partial(tiny.run, "run_classifier", tmp_path, **flags)
+  result = run(text_column="a", do_train=True)
+  assert result.returncode == 0, result.stderr
+  result = run(text_column="b", do_eval=True)
+  program_flags.assert_refused(result, "--text_column=b (was a): the runs of ")
 
 
 @pytest.mark.parametrize(
