@@ -16,6 +16,11 @@ command_distillation = functools.partial(
 )
 
 
+# A training that learns from the teacher alone.
+ALONE = {"teacher_only": True, "dynamic_masking": False}
+ALONE |= {"do_whole_word_mask": False, "do_eval": False}
+
+
 @pytest.fixture(name="unmasked")
 def write_unmasked_data(tmp_path):
   """Returns the flags for 60 records without masks."""
@@ -38,10 +43,7 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
   """Killed after three of six steps; alone it leaves the heads."""
   unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}
   unmasked |= {"teacher_vectors": True, "learning_rate": 0.01}
-  if is_alone:
-    del unmasked["do_whole_word_mask"]
-    unmasked |= {"teacher_only": True, "dynamic_masking": False}
-    unmasked["do_eval"] = False
+  unmasked |= ALONE if is_alone else {}
   whole, parts = tmp_path / "whole", tmp_path / "parts"
   unmasked |= {"iterations_per_loop": 1, "output_dir": whole}
   run = programs.train(command_distillation(tmp_path, **unmasked))
@@ -73,27 +75,30 @@ def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
 @pytest.mark.parametrize(
   ("changes", "flags", "message"),
   [
-    ({}, "vocab_file=", "its vocabulary is "),
-    ({}, "relation_heads=16", "=16 does not divide 24 and 16, the teacher's "),
-    ({"type_vocab_size": 1}, "seed=1", "its type_vocab_size is 1, the model's"),
-    ({"causal_attention": True}, "seed=1", "is no BERT, whose relations"),
-    ({}, "teacher_only=true", "it guesses no words to evaluate"),
-    ({}, "masked", "py makes others with --masks=false"),
+    ({}, ALONE | {"vocab_file": ""}, "its vocabulary is "),
+    (
+      {},
+      {"relation_heads": 16},
+      "=16 does not divide 24 and 16, the teacher's ",
+    ),
+    ({"type_vocab_size": 1}, {}, "its type_vocab_size is 1, the model's"),
+    ({"causal_attention": True}, {}, "is no BERT, whose relations"),
+    ({}, ALONE | {"do_eval": True}, "it guesses no words to evaluate"),
+    (
+      {},
+      ALONE | {"input_file": "masked"},
+      "py makes others with --masks=false",
+    ),
   ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(
   changes, flags, message, unmasked, tmp_path
 ):
-  data = tiny.write_records(tmp_path / "masked", range(8))
-  unmasked |= {
-    "teacher": unmasked_records.write_teacher(tmp_path / "teacher", **changes)
-  }
-  flags = flags.replace("masked", f"input_file={data}")
-  if flags.startswith(("vocab_file", "teacher_only", "input_file")):
-    unmasked["dynamic_masking"] = False
-    del unmasked["do_whole_word_mask"]
-    unmasked["do_eval"] = flags.startswith("teacher_only")
-    unmasked["teacher_only"] = True
+  teacher = unmasked_records.write_teacher(tmp_path / "teacher", **changes)
+  if "input_file" in flags:
+    path = tiny.write_records(tmp_path / flags["input_file"], range(8))
+    flags = flags | {"input_file": path}
+  unmasked |= {"teacher": teacher, **flags}
   unmasked["teacher_vectors"] = True
-  command = [*command_distillation(tmp_path, **unmasked), f"--{flags}"]
+  command = command_distillation(tmp_path, **unmasked)
   program_flags.assert_refused(program_flags.run_here(command), message)

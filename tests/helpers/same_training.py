@@ -1,4 +1,4 @@
-"""Compares what trainings leave on one device, and on several."""
+"""Compares what two trainings of the same updates leave."""
 
 import re
 
@@ -8,25 +8,38 @@ from bert.weights import checkpoints
 import paths
 import program_flags
 
-# Variables whose gradients are 0 but for rounding: such a bias is added to all
-# the scores that one softmax compares, so it changes no probability.
+# A bias whose gradient is 0 but for rounding: it is added to all the scores
+# that one softmax compares, so it changes no probability. Of a rounding error
+# Adam makes a step as large as any.
+KEY_BIAS = "key/bias"
+# All variables of this kind, by program.
 _ROUNDING = {
-  "run_pretraining": "key/bias",
-  "run_classifier": "key/bias",
-  "run_tagging": "key/bias",
-  "run_squad": "key/bias|output_bias",
-  "run_multiple_choice": "key/bias|output_bias",
-  "run_embedding": "key/bias",
+  "run_pretraining": KEY_BIAS,
+  "run_classifier": KEY_BIAS,
+  "run_tagging": KEY_BIAS,
+  "run_squad": f"{KEY_BIAS}|output_bias",
+  "run_multiple_choice": f"{KEY_BIAS}|output_bias",
+  "run_embedding": KEY_BIAS,
 }
+
+
+def assert_weights_close(ours, theirs, tolerance=1e-5, rounding=KEY_BIAS):
+  """Compares the values of variables, given by their names.
+
+  Those whose names match `rounding` may differ.
+  """
+  assert sorted(ours) == sorted(theirs)
+  for name, value in theirs.items():
+    if not re.search(rounding, name):
+      np.testing.assert_allclose(
+        ours[name], value, atol=tolerance, err_msg=name
+      )
 
 
 def assert_same_weights(program, ours, theirs):
   """Compares two checkpoints within 1e-5."""
   ours, theirs = (dict(checkpoints.read(str(path))) for path in (ours, theirs))
-  assert sorted(ours) == sorted(theirs)
-  for name, value in theirs.items():
-    if not re.search(_ROUNDING[program], name):
-      np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
+  assert_weights_close(ours, theirs, rounding=_ROUNDING[program])
 
 
 def assert_same_files(program, ours, theirs):

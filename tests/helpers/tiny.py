@@ -122,8 +122,9 @@ def command(program, folder, config=(), **flags):
   """
   write_model(folder, config, program)
   defaults = PROGRAMS[program]
-  flags = flags_for(folder, **{**defaults.flags, **flags})
-  if not defaults.vocabulary:
+  given = {**defaults.flags, **flags}
+  flags = flags_for(folder, **given)
+  if not defaults.vocabulary and "vocab_file" not in given:
     del flags["vocab_file"]
   return program_flags.command(program, **flags)
 

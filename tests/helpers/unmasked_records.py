@@ -42,8 +42,8 @@ def make_flags(folder):
 
 def command(folder, program="run_pretraining", **flags):
   """Returns the command of a run with the vocabulary of `make_flags`."""
-  vocab_file = f"--vocab_file={folder}/vocab.txt"
-  return [*tiny.command(program, folder, tiny.NO_DROPOUT, **flags), vocab_file]
+  flags = {"vocab_file": folder / "vocab.txt", **flags}
+  return tiny.command(program, folder, tiny.NO_DROPOUT, **flags)
 
 
 def write_teacher(folder, **changes):
