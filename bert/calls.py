@@ -102,6 +102,7 @@ def _make_signature(settings_class, defaults) -> inspect.Signature:
 
 def _describe(name, settings_class) -> str:
   """Returns the docstring of a `run`."""
+  # Only some programs take rows from memory.
   from_memory = ""
   if names := _data_arguments(settings_class):
     from_memory = (
@@ -109,6 +110,7 @@ def _describe(name, settings_class) -> str:
       "dicts, a pandas DataFrame or a datasets.Dataset. They are written to\n"
       "output_dir, and read from there.\n"
     )
+
   introduction = (
     f"Runs {name.rpartition('.')[2]}.py with these flags.\n\n"
     "do_train, do_eval and do_predict are true where their data are given.\n"
@@ -211,6 +213,8 @@ def _written(folder: str, data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
   """
   if os.path.isfile(folder):
     raise ValueError(f"--output_dir={folder}: a file; expected a folder")
+
+  # The folders that this makes, and what was in the last one.
   parents = [pathlib.Path(folder), *pathlib.Path(folder).parents]
   made = [path for path in parents if not path.exists()]
   before = set(file_search.list_folder(folder))
@@ -225,12 +229,14 @@ def _written(folder: str, data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         new.add(os.path.basename(path))
     yield flags
   except Exception as error:
+    # Has the run written anything? Then the data belong to it, and stay.
     if set(file_search.list_folder(folder)) <= before | new:
       for name in new:
         files.remove(os.path.join(folder, name))
       with contextlib.suppress(OSError):  # It is not empty, or remote.
         for path in made:
           path.rmdir()
+
     if isinstance(error, ValueError):
       raise ValueError(_name_rows(str(error), flags)) from error
     raise
@@ -315,6 +321,8 @@ def _kept_state() -> Iterator[None]:
     name: global_state.get_global_attribute(name)
     for name in ("global_random_seed", "global_seed_generator")
   }
+
+  # What a training seeds, silences, switches and registers beside them.
   python, numpy = random.getstate(), np.random.get_state()
   level = tf.get_logger().level
   tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
@@ -323,14 +331,17 @@ def _kept_state() -> Iterator[None]:
     yield
   finally:
     progress.clear()  # An error in the middle leaves the line of a terminal.
+
     random.setstate(python)
     np.random.set_state(numpy)
     for name, value in tf_seeds.items():
       setattr(tf_random, name, value)
     for name, value in keras_seeds.items():
       global_state.set_global_attribute(name, value)
+
     tf.get_logger().setLevel(level)
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
+
     # TensorFlow keeps the gradients of each traced `tf.custom_gradient`, and so
     # all graphs of the run, for ever: 160 MB of models/mini.
     for name in set(ops.gradient_registry.list()) - gradients:

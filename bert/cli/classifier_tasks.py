@@ -62,6 +62,7 @@ def check_files(settings: Any) -> None:
 
 def check(settings: Any, task: classification.ClassificationTask) -> None:
   """Raises a ValueError if flags do not fit the problem of the task."""
+  # What the kind of labels has no use for.
   problem = classification_problems.PROBLEMS[task.problem]
   if settings.class_weights and not problem.has_labels:
     raise ValueError(
@@ -72,6 +73,7 @@ def check(settings: Any, task: classification.ClassificationTask) -> None:
       f"--calibrate: a model of the problem {task.problem} has no softmax; "
       "expected one label per text"
     )
+
   if len({*settings.labels}) < len(settings.labels):
     labels = ",".join(settings.labels)
     raise ValueError(f"--labels={labels}: expected each label once")

@@ -175,6 +175,8 @@ def with_kind(settings: _Settings) -> _Settings:
     kind = vocabulary_table.ACCENTS
   elif is_plain and kind.asks:
     progress.note(f"words are split as {source} says, not as by the original")
+
+  # All programs know the kind of a vocabulary by its ending.
   if is_plain and kind.asks:
     changed = {"vocab_file": vocabulary_table.copy_as(vocab_file, kind)}
     settings = dataclasses.replace(settings, **changed)

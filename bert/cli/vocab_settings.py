@@ -60,6 +60,7 @@ class VocabSettings(typed_flags.Settings):
   def check(self) -> None:
     """Refuses flags that an extended vocabulary has no use for, too."""
     super().check()
+
     # With --extend the old vocabulary decides size, first tokens and kind. Only
     # flags that were given count: all have defaults.
     idle = {"vocab_size", "reserved_tokens", "model"} & self.given
@@ -68,8 +69,12 @@ class VocabSettings(typed_flags.Settings):
         f"--{min(idle)} has no effect with --extend, which keeps all tokens "
         "and adds --added_tokens"
       )
+
+    # Accents are stripped of lower-cased text alone.
     if self.strip_accents and not self.do_lower_case:
       raise ValueError("--strip_accents=true needs --do_lower_case=true")
+
+    # Other kinds have a model of their own, which a list of tokens cannot give.
     plain = vocabulary_table.WORD_PIECES
     if self.extend and vocabulary_table.kind_of(self.extend) is not plain:
       raise ValueError(

@@ -139,6 +139,8 @@ def _match_keys(
   unread = []
   unknown = []  # In a layer of the encoder: weights that would be missed.
   for key, names in _list_names(weights):
+    # A variable has the name that Keras gave it and the path of the attributes
+    # that hold it. Some savers leave one of them out, or number it.
     google = next(filter(None, map(_match, names)), None)
     if fitting.is_foreign_state(key):
       unread.append(key)
@@ -149,6 +151,8 @@ def _match_keys(
       )
     elif google:
       keys[google] = key
+
+    # It has no name of Google's.
     elif any(re.search(_LAYER, name) for name in names):
       unknown.append(key)
     else:
@@ -201,6 +205,7 @@ def _list_names(weights) -> Iterator[tuple[str, tuple[str, str]]]:
     raise ValueError(
       f"{weights.source}: its object graph is damaged: {error}"
     ) from None
+
   full_names = {
     attribute.checkpoint_key: attribute.full_name
     for node in graph.nodes
@@ -211,6 +216,7 @@ def _list_names(weights) -> Iterator[tuple[str, tuple[str, str]]]:
   for key in sorted(set(weights.shapes) - {GRAPH}):
     path = key.removesuffix(_SUFFIX).replace(".S", "/").replace("..", ".")
     paths[key] = "/" + path.removesuffix(":0")
+
   numbered = _name_layers(paths.values())
   for key, path in paths.items():
     yield key, (f"/{full_names.get(key, '')}", numbered.get(path, path))

@@ -51,6 +51,7 @@ def mark_words(
       f"--segmenter needs a vocab.txt, not {vocabulary.file}: only there every "
       "Chinese character is a token"
     )
+
   tokenizer = vocabulary_table.make_tokenizer(vocabulary.file, do_lower_case)
   # A partial can be pickled for other processes.
   tokenize = functools.partial(_tokenize, vocabulary.tokenize, tokenizer)
@@ -62,6 +63,7 @@ def mark_words(
 def _tokenize(
   tokenize, tokenizer: tokenization.FullTokenizer, text: str
 ) -> list[pretraining_data.Token]:
+  # Most texts have no Chinese: they need no places.
   inside = places_inside_words(text)
   places = tokenizer.tokenize_with_offsets(text) if inside else ()
   tokens = tokenize(text)
@@ -80,6 +82,7 @@ def places_inside_words(text: str) -> set[int]:
   inside = set()
   for run in word_vocabulary.CHINESE.finditer(text):
     start = run.start()
+
     # jieba's time grows with the square of a run without punctuation.
     parts = range(0, len(run[0]), _LONGEST_RUN)
     for part in (run[0][i : i + _LONGEST_RUN] for i in parts):

@@ -39,6 +39,7 @@ def add(
       f"--add_tokens={path}: {model.source} has a {model.vocabulary_name}; "
       "expected WordPieces of words as BERT splits them"
     )
+
   tokens = tokenizer_files.read_tokens(path)
   ids = _find_new(model, tokens, path)
   unused = sum(id_ < len(model.vocabulary) for id_ in ids)
@@ -60,6 +61,7 @@ def add(
     model = conversion.resize_vocabulary(model, len(tokens), seed)
   values = dict(model.values)
   for name in rows.keys() & values.keys():
+    # The variable itself gets the rows, Adam's two slots of it zeros.
     for variable in (name, *conversion.slots_of(values, name)):
       values[variable] = values[variable].copy()
       values[variable][ids] = rows[name] if variable == name else 0
@@ -75,6 +77,7 @@ def _find_new(model: models.Model, tokens: list[str], path: str) -> list[int]:
   for number, (token, before) in enumerate(pairs, 1):
     if token == before:
       continue
+
     # Three faults, in this order: an old token that is lost or was moved, a
     # token that no text can hold, and one that would have two rows.
     fault = ""
@@ -88,6 +91,7 @@ def _find_new(model: models.Model, tokens: list[str], path: str) -> list[int]:
       fault = "expected a token without spaces and control characters"
     elif places.setdefault(token, number) != number:
       fault = f"it is on line {places[token]}, too; expected a token once"
+
     if fault:
       found = "the end" if token is None else f"{token!r:.80}"
       raise ValueError(f"{path}:{number}: {found}: {fault}")
@@ -112,6 +116,7 @@ def _spell(model: models.Model, added: list[str]) -> list[list[int]]:
   if model.kind is vocabulary_table.ACCENTS:
     splitter = accented_pieces.Splitter
   split = splitter(model.do_lower_case).tokenize
+
   spelled = []
   never = []
   for token in added:
@@ -126,6 +131,7 @@ def _spell(model: models.Model, added: list[str]) -> list[list[int]]:
       words[0] = f"##{words[0]}"
     pieces = [piece for word in words for piece in speller.spell(word)]
     spelled.append(tokenization.convert_tokens_to_ids(ids, pieces))
+
   if never:
     progress.note(
       f"note: no text has the token {never[0]!r:.80} ({len(never)} in all), "

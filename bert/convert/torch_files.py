@@ -261,10 +261,12 @@ def _execute(file: BinaryIO) -> Any:
     return items
 
   for operation, argument, _ in pickletools.genops(file):
+    # A tuple of two, say, is a tuple of what follows a mark two items below.
     name = operation.name
     if name in _COUNTED:
       name, count = _COUNTED[name]
       marks.append(len(stack) - count)
+
     match name:
       case "PROTO":
         continue
@@ -272,18 +274,24 @@ def _execute(file: BinaryIO) -> Any:
         break
       case "MARK":
         marks.append(len(stack))
+
+      # What is mentioned again is kept by a number.
       case "BINPUT" | "LONG_BINPUT":
         memo[argument] = stack[-1]
       case "BINGET" | "LONG_BINGET":
         stack.append(memo[argument])
-      case "GLOBAL":
-        stack.append(_check_name(str(argument).replace(" ", ".")))
+
+      # Containers are pushed empty, and filled with what follows a mark.
       case "EMPTY_DICT" | "EMPTY_LIST":
         stack.append({} if name == "EMPTY_DICT" else [])
       case "TUPLE":
         stack.append(tuple(pop_marked()))
       case "SETITEMS" | "APPENDS":
         _fill(pop_marked(), stack[-1])
+
+      # A tensor: a function by its name, called with a storage and a shape.
+      case "GLOBAL":
+        stack.append(_check_name(str(argument).replace(" ", ".")))
       case "BINPERSID":
         stack.append(_make_storage(stack.pop()))
       case "REDUCE":
@@ -291,6 +299,7 @@ def _execute(file: BinaryIO) -> Any:
         stack.append(_make(stack.pop(), arguments))
       case "BUILD":  # Attributes of a dict, which weights do not need.
         stack.pop()
+
       case _ if name in _CONSTANTS or name in _PUSHED:
         stack.append(_CONSTANTS.get(name, argument))
       case _:

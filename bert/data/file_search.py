@@ -24,6 +24,7 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
   paths = []
   for pattern in filter(None, map(str.strip, patterns.split(","))):
     matches = _glob(pattern)
+    # What could the user have meant?
     if not matches:
       fault = f"--{flag}: no file matches {pattern!r}"
       if os.path.isdir(pattern):
@@ -31,6 +32,7 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
       elif not (remote.is_remote(pattern) or glob.has_magic(pattern)):
         fault += _suggest(*os.path.split(pattern))
       raise ValueError(fault)
+
     paths.extend(matches)
 
   # An empty flag, or one of commas alone, has no pattern.
@@ -98,6 +100,8 @@ def list_folder(path: str) -> list[str]:
   """Returns the sorted names in a folder, local or remote; [] without one."""
   if not remote.is_remote(path):
     return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+  # TensorFlow puts a slash behind the names of remote folders.
   with remote.os_errors(path):
     is_there = remote.gfile().isdir(path)
     names = remote.gfile().listdir(path) if is_there else []
@@ -120,6 +124,7 @@ def describe_missing(folder: str, inside: str = "") -> str:
     parent, name = os.path.split(folder.rstrip("/"))
     return f"no such folder{_suggest(parent, name)}"
 
+  # A few names are enough to see that it is the wrong folder.
   names = _list_visible(folder)
   more = ["..."] if len(names) > 5 else []
   listing = ", ".join(names[:5] + more) or "nothing"

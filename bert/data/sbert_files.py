@@ -166,6 +166,8 @@ def _read_modules(folder: str, path: str) -> tuple[dict[str, Any], bool]:
   if "Normalize" in folders:
     config = os.path.join(folders["Normalize"], "config.json")
     _check(config, files.read_json_if_any(config), _NORMALIZE_KEYS)
+
+  # What they say, as the flags of this project.
   config = os.path.join(folders["Pooling"], "config.json")
   settings = files.read_json(config)
   _check(config, settings, _POOLING_KEYS)

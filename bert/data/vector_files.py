@@ -147,6 +147,8 @@ def read(path: str, lines: int, width: int) -> np.ndarray:
     raise ValueError(
       f"--vectors_file={path}: not a .npz of extract_features.py: {reason}"
     ) from None
+
+  # A vector of every line; the axis between is that of the layers.
   if vectors.shape != (lines, 1, width) or vectors.dtype.kind != "f":
     raise ValueError(
       f"--vectors_file={path}: {vectors.dtype} of the shape {vectors.shape}, "

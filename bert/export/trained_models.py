@@ -267,6 +267,8 @@ def load_pretrained(
     checkpoints.model_variables(model),
     optional=lambda name: not name.startswith(needed) or "/pooler/" in name,
   )
+
+  # No training has said how such a model answers.
   return TrainedModel(
     kind=kind,
     config=config,

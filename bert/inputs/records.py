@@ -544,7 +544,8 @@ def _count(path: str, version: tuple[int, int]) -> int:
 
 def _walk(path: str, begin: int, size: int) -> int:
   """Counts the records of a file of this size, from the byte of a header on."""
-  # From header to header; the records are not read.
+  # From header to header; the records are not read. A header is the length and
+  # its checksum, 12 bytes; the 4 after a record are the checksum of that.
   start = begin
   count = 0
   with open(path, "rb") as file:
@@ -553,6 +554,7 @@ def _walk(path: str, begin: int, size: int) -> int:
       header = file.read(12)
       length = int.from_bytes(header[:8], "little")
       end = start + length + 16
+
       fault = ""
       if header != record_writer.frame_header(length):
         fault = _NO_LENGTH
@@ -562,6 +564,7 @@ def _walk(path: str, begin: int, size: int) -> int:
       if fault:
         number = "" if begin else f"record {count}, "
         raise ValueError(f"{path}: {number}at byte {start}: {fault}")
+
       start = end
       count += 1
   return count

@@ -180,6 +180,7 @@ def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
   is_empty = True
   other_groups = set()
   labels = table.label if isinstance(table.label, tuple) else (table.label,)
+
   for location, cells in tables.read_columns(
     table.path,
     (table.text, table.text_pair, table.id, table.group, *labels),
@@ -188,6 +189,7 @@ def _read_rows(table: Table) -> Iterator[tuple[str, tuple]]:
     skips_short_rows=table.skips_short_rows,
     allows_long_rows=table.allows_long_rows,
   ):
+    # One file may have the rows of several sets, such as XNLI's languages.
     group = cells[3]
     if table.groups and group not in table.groups:
       other_groups.add(group)

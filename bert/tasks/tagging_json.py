@@ -62,10 +62,13 @@ def read(path: str, names: Sequence[str] = ()) -> Iterator[Row]:
       continue
 
     words = _read_list(values, "tokens", location)
+
     # A file to predict may lack tags.
     keys = [key for key in _TAGS if values.get(key) is not None]
     if len(keys) > 1:
       raise ValueError(f"{location}: both 'tags' and 'ner_tags': keep one")
+
+    # Each word has a tag, a name or the number of one.
     tags = None
     for key in keys:
       found = _read_list(values, key, location)
@@ -130,6 +133,7 @@ def _read_text(values, location: str) -> Row:
   if not offsets:
     raise ValueError(f"{location}: expected a word in 'text', found none")
   words = [text[start:end] for start, end in offsets]
+
   if values.get("entities") is None:  # A file to predict may lack them.
     return Row(location, words, None, text, offsets)
 
@@ -140,6 +144,8 @@ def _read_text(values, location: str) -> Row:
   num_inexact = 0
   starts, ends = zip(*offsets, strict=True)
   for entity in entities:
+    # The numbers of the words that end after its start and start before its
+    # end.
     touched = range(
       bisect.bisect_right(ends, entity.start),
       bisect.bisect_left(starts, entity.end),
@@ -147,6 +153,8 @@ def _read_text(values, location: str) -> Row:
     if not touched:
       place = f"{entity.start} to {entity.end}"
       raise ValueError(f"{location}: the entity from {place} has no word")
+
+    # Texts have entities such as "New York" of "New Yorkers".
     first, last = offsets[touched[0]], offsets[touched[-1]]
     num_inexact += first[0] < entity.start or last[1] > entity.end
 

@@ -194,6 +194,7 @@ def _choose(text: _Text, count: int) -> tuple[list[str], int]:
   # first in the alphabet counts: the same text, the same tokens.
   heap = [(-saved, token) for token, saved in text.candidates().items()]
   heapq.heapify(heap)
+
   report = progress.Progress(1)
   added = []
   least = 0
@@ -205,9 +206,12 @@ def _choose(text: _Text, count: int) -> tuple[list[str], int]:
     saved, changed = text.try_token(token)
     if saved <= 0:
       continue
+
+    # Another one may save more by now: then this one waits for its turn.
     if heap and heap[0] < (-saved, token):
       heapq.heappush(heap, (-saved, token))
       continue
+
     text.add(token, changed)
     added.append(token)
     least = saved
