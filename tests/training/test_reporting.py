@@ -34,20 +34,17 @@ def test_every_second_of_many_points_is_kept_and_every_evaluation(tmp_path):
 
 
 def test_the_speed_is_of_the_examples_of_all_tasks(tmp_path, monkeypatch):
-  seconds = map(float, range(0, 1000, 2))
-  monkeypatch.setattr("time.monotonic", seconds.__next__)
+  now = [0.0]
+  monkeypatch.setattr("time.monotonic", lambda: now[0])
   reporter = make_reporter(tmp_path)
   written = []
-  monkeypatch.setattr(
-    reporter, "_write", lambda step, values: written.append(values)
-  )
-  monkeypatch.setattr(
-    reporter._progress, "units_per_second", lambda step: (step - 1) / 2.0
-  )
+  context = contextvars.copy_context()
+  context.run(reporting.ON_LOG.set, written.append)
   for step, batch_size in ((1, 8), (2, 4), (3, 32)):
     reporter.choose_count(1)
-    reporter.add(step, 1, {"loss": 1.0}, batch_size)
-  reporter.add_evaluation(3, {})
+    now[0] += 1.0
+    context.run(reporter.add, step, 1, {"loss": 1.0}, batch_size)
+  context.run(reporter.add_evaluation, 3, {})
   assert "examples_per_second" not in written[0]
   # For 4 and 32 examples in two seconds; the first step compiles.
   assert written[1]["examples_per_second"] == 18.0
@@ -70,9 +67,10 @@ def test_lines_come_every_ten_seconds_and_at_the_end(
 
 
 def test_a_full_disk_leaves_no_file_of_curves_open(tmp_path, monkeypatch):
-  reporter = make_reporter(tmp_path)
   closed = []
-  monkeypatch.setattr(reporter._writer, "close", lambda: closed.append(True))
+  writer = types.SimpleNamespace(close=lambda: closed.append(True))
+  monkeypatch.setattr(tf.summary, "create_file_writer", lambda folder: writer)
+  reporter = make_reporter(tmp_path)
 
   def write(path, lines):
     raise OSError("No space left on device")
