@@ -66,7 +66,6 @@ FILES = {
     "tests/training/test_clipping.py",
     "tests/training/test_gradient_cache.py",
     "tests/training/test_loop.py",
-    "tests/contrib/test_multitask_training.py",
   ],
   "bert/modeling.py": [
     "tests/test_modeling.py",

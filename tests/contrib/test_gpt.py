@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import bert
 from bert import convert_checkpoint, heads
-from bert.contrib import gpt, gpt_vocabulary
+from bert.contrib import gpt_vocabulary
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 import program_flags

@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert import heads, modeling, optimization
 from bert.training import step, training_plan
+import replicas
 import tiny_training
 
 CONFIG = dataclasses.replace(tiny_training.CONFIG, num_hidden_layers=2)
@@ -109,3 +111,52 @@ def test_a_bfloat16_gradient_updates_as_the_same_in_float32():
     values.append([norm, *optimizer.variables])
   for value, other in zip(*values, strict=True):
     np.testing.assert_array_equal(value, other)
+
+
+def make_replica_step(passes, **fields):
+  """Returns the third update, of one variable, by given passes."""
+  variable = keras.Variable([1.0], name="weight")
+  optimizer = optimization.create_optimizer([variable], 1e-3, 10, 0)
+  plan = training_plan.TrainingPlan("", 10, 2, seed=7)
+  task = training_plan.TrainingTask(
+    variable, optimizer, loss, SOURCE, plan, **fields
+  )
+  global_step = tf.Variable(2, dtype=tf.int64, trainable=False)
+
+  def sum_weights(features):
+    return {"class_loss": tf.cast(tf.shape(features["ids"])[0], tf.float32)}
+
+  return step.make_replica_step(task, passes, global_step, sum_weights)
+
+
+def test_the_seed_and_the_factor_are_of_the_step():
+  given = []
+
+  def passes(features, seed, divisors):
+    given.append((seed.numpy().tolist(), float(divisors["class_loss"])))
+    sums = {"class_loss": tf.constant(3.0)}
+    return step.StepResults(sums, [tf.constant([4.0])], tf.zeros([1]))
+
+  # Two rows, whose loss counts eight times at the third update.
+  factors = np.array([1.0, 2.0, 8.0], np.float32)
+  losses, norm, _ = make_replica_step(passes, loss_factors=factors)(FEATURES)
+  assert given == [([-1322775685, 0], 0.25)]
+  assert losses.numpy().tolist() == [[3.0, 2.0]] and float(norm) == 4.0
+
+
+def test_replicas_are_added_up_in_float32():
+  strategy = replicas.two_replicas()
+
+  def passes(features, seed, divisors):
+    # In bfloat16, 1 + 2**-9 is 1.
+    number = tf.distribute.get_replica_context().replica_id_in_sync_group
+    share = tf.where(tf.equal(number, 0), 1.0, 2.0**-9)
+    gradient = tf.cast([share], tf.bfloat16)
+    return step.StepResults({"class_loss": share}, [gradient], tf.zeros([1]))
+
+  with strategy.scope():
+    update = make_replica_step(passes)
+  losses, norm, _ = tf.function(strategy.run)(update, (FEATURES,))
+  for value, other in zip(losses.values, norm.values, strict=True):
+    assert value.numpy().tolist() == [[1 + 2**-9, 4.0]]
+    assert float(other) == 1 + 2**-9
