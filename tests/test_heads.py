@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from any_model import CONFIG
-from bert import heads
+from any_model import CONFIG, draw
+from bert import heads, modeling
 from bert.contrib import feature_tagger
 import tiny
 
@@ -81,3 +82,198 @@ def test_a_head_drops_though_its_encoder_does_not(make):
   model.dropout_rate = 0.5
   whole, dropped = (model(IDS, MASK, 0 * IDS, seed) for seed in (None, SEED))
   assert np.abs(whole - dropped).max() > 1e-4
+
+
+SEGMENTS = np.array([[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]], np.int32)
+DENSE = heads.VectorDense(
+  np.eye(8, 3, dtype=np.float32), np.float32([0, 1, 2]), "tanh", "dense.bin"
+)
+MODELS = {
+  "pretraining": heads.PretrainingModel,
+  "classifier": lambda config, dtype: heads.ClassifierModel(config, 4, dtype),
+  "span": heads.SpanModel,
+  "vectors": lambda config, dtype: heads.VectorModel(
+    modeling.BertModel(config, dtype), DENSE
+  ),
+}
+# The variables behind the encoder's, those of Google's names but for vectors.
+VARIABLES = {
+  "pretraining": {
+    "cls/predictions/transform/dense/kernel": [8, 8],
+    "cls/predictions/transform/dense/bias": [8],
+    "cls/predictions/transform/LayerNorm/gamma": [8],
+    "cls/predictions/transform/LayerNorm/beta": [8],
+    "cls/predictions/output_bias": [30],
+    "cls/seq_relationship/output_weights": [2, 8],
+    "cls/seq_relationship/output_bias": [2],
+  },
+  "classifier": {"output_weights": [4, 8], "output_bias": [4]},
+  "span": {"cls/squad/output_weights": [2, 8], "cls/squad/output_bias": [2]},
+  "vectors": {"dense/kernel": [8, 3], "dense/bias": [3]},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_model_is_made_of(name):
+  model = MODELS[name](CONFIG, "mixed_bfloat16")
+  assert model.name == name
+  assert model.dtype_policy.name == "mixed_bfloat16"
+  assert model.bert.dtype_policy.name == "mixed_bfloat16"
+  shapes = {v.path: list(v.shape) for v in model.variables}
+  encoder = [v.path for v in model.bert.variables]
+  assert {n: s for n, s in shapes.items() if n not in encoder} == (
+    VARIABLES[name]
+  )
+  assert MODELS[name](CONFIG, None).bert.dtype_policy.name == "float32"
+
+
+@pytest.mark.parametrize(
+  ("make", "uses_pooler"),
+  [
+    (heads.PretrainingModel, True),
+    (lambda config: heads.ClassifierModel(config, 2), True),
+    (lambda config: heads.ClassifierModel(config, 2, pooling="max"), False),
+    (lambda config: heads.TaggerModel(config, 2), False),
+    (heads.SpanModel, False),
+    (lambda config: MODELS["vectors"](config, None), False),
+  ],
+)
+def test_a_pooler_that_is_not_used_is_not_trained(make, uses_pooler):
+  model = make(CONFIG)
+  assert model.uses_pooler is uses_pooler
+  is_trained = "bert/pooler/dense/kernel" in [
+    v.path for v in model.trainable_variables
+  ]
+  # A layer on finished vectors trains nothing.
+  assert is_trained == (uses_pooler or isinstance(model, heads.VectorModel))
+
+
+def test_the_scores_of_spans():
+  model = heads.SpanModel(CONFIG)
+  draw(model.variables)
+  states = model.bert(IDS, MASK, SEGMENTS).sequence_output.numpy()
+  scores = states @ model.output_weights.numpy().T + model.output_bias.numpy()
+  found = model(IDS, MASK, SEGMENTS)
+  np.testing.assert_allclose(found.start_logits, scores[..., 0], rtol=1e-5)
+  np.testing.assert_allclose(found.end_logits, scores[..., 1], rtol=1e-5)
+  named = model.named_outputs(IDS, MASK, SEGMENTS)
+  assert list(named) == ["start_logits", "end_logits"]
+  np.testing.assert_array_equal(named["end_logits"], found.end_logits)
+
+  # With a seed, and as Keras asks for it, there is dropout.
+  dropped = model(IDS, MASK, SEGMENTS, SEED).start_logits
+  states = model.bert(IDS, MASK, SEGMENTS, SEED).sequence_output.numpy()
+  scores = states @ model.output_weights.numpy().T + model.output_bias.numpy()
+  np.testing.assert_allclose(dropped, scores[..., 0], rtol=1e-5)
+  drawn = model(IDS, MASK, SEGMENTS, training=True).start_logits
+  assert np.abs(drawn - found.start_logits).max() > 1e-3
+
+
+@pytest.mark.parametrize("pooling", ["", "mean"])
+def test_a_classifier_is_made_again_of_its_config(pooling):
+  model = heads.ClassifierModel(CONFIG, 4, "mixed_bfloat16", 0.3, pooling)
+  config = model.get_config()
+  assert config.pop("config")["hidden_size"] == 8
+  assert config == {
+    "dtype": "mixed_bfloat16",
+    "num_labels": 4,
+    "dropout_rate": 0.3,
+    "pooling": pooling,
+  }
+  again = heads.ClassifierModel.from_config(model.get_config())
+  assert again.get_config() == model.get_config()
+  assert again.bert.config == CONFIG
+  assert keras.saving.get_registered_name(type(model)) == "bert>ClassifierModel"
+
+
+def test_models_of_a_training():
+  settings = {"pooling": "max"}
+  model = heads.ClassifierModel.from_training(CONFIG, 3, settings)
+  assert (model.num_labels, model.pooling) == (3, "max")
+  assert model.dtype_policy.name == model.bert.dtype_policy.name == "float32"
+  # A regression has no label, but an output. Older runs recorded no pooling.
+  model = heads.ClassifierModel.from_training(CONFIG, 0, {})
+  assert (model.num_labels, model.pooling) == (1, "")
+  assert list(model.named_outputs(IDS, MASK, SEGMENTS)) == ["logits"]
+  model = heads.SpanModel.from_training(CONFIG, 0, {})
+  assert model.dtype_policy.name == "float32" and model.bert.config == CONFIG
+
+
+def test_without_labels_the_output_is_the_vector():
+  model = heads.ClassifierModel(CONFIG, 0, pooling="mean")
+  draw(model.variables)
+  states = model.bert(IDS, MASK, SEGMENTS).sequence_output
+  expected = heads.pool(states, tf.constant(MASK), "mean")
+  np.testing.assert_allclose(model(IDS, MASK, SEGMENTS), expected, rtol=1e-5)
+
+
+def test_the_next_sentence_can_be_left_out():
+  model = heads.PretrainingModel(CONFIG)
+  before = {v.path for v in model.trainable_variables}
+  model.freeze_next_sentence()
+  assert before - {v.path for v in model.trainable_variables} == {
+    "bert/pooler/dense/kernel",
+    "bert/pooler/dense/bias",
+    "cls/seq_relationship/output_weights",
+    "cls/seq_relationship/output_bias",
+  }
+
+
+def test_a_forward_takes_the_inputs_of_the_model():
+  model = heads.ClassifierModel(CONFIG, 2)
+  draw(model.variables)
+  names = ("input_mask", "label_ids", "segment_ids", "input_ids")
+  features = dict(zip(names, (MASK, None, SEGMENTS, IDS), strict=True))
+  for seed in (None, SEED):
+    np.testing.assert_array_equal(
+      heads.forward(model, features, seed), model(IDS, MASK, SEGMENTS, seed)
+    )
+
+
+@pytest.mark.parametrize(
+  ("pooling", "expected"),
+  [
+    ("cls", [[-1, 2], [5, -3]]),
+    ("mean", [[-2, 3], [5, -3]]),
+    ("max", [[-1, 4], [5, -3]]),
+  ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_vectors_of_texts(pooling, expected, dtype):
+  # Padding is no zero, and no smaller than tokens.
+  states = np.array(
+    [[[-1, 2], [-3, 4], [9, 9]], [[5, -3], [-9, 9], [9, 9]]], dtype
+  )
+  mask = tf.constant([[1, 1, 0], [1, 0, 0]])
+  found = heads.pool(tf.constant(states), mask, pooling)
+  assert found.dtype == dtype and found.numpy().tolist() == expected
+
+
+def test_vectors_of_length_1():
+  vectors = np.float32([[[3, 4], [0, 0]], [[-6e-11, 8e-11], [0, 2]]])
+  found = heads.normalize(tf.constant(vectors))
+  expected = [[[0.6, 0.8], [0, 0]], [[-0.6, 0.8], [0, 1]]]
+  np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_dense_layer_on_vectors():
+  assert DENSE.describe() == "8 to 3 numbers, tanh"
+  encoder = modeling.BertModel(CONFIG)
+  draw(encoder.variables)
+  model = heads.VectorModel(encoder, DENSE)
+  found = model.project(tf.constant([[[0.5, -0.5, 0, 7, 7, 7, 7, 7]]]))
+  np.testing.assert_allclose(found, np.tanh([[[0.5, 0.5, 2.0]]]), rtol=1e-6)
+
+  # Called, it is the encoder.
+  for options in ({}, {"seed": SEED}, {"return_hidden_states": True}):
+    ours, theirs = (
+      call(IDS, MASK, SEGMENTS, **options) for call in (model, encoder)
+    )
+    for one, other in zip(
+      tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True
+    ):
+      np.testing.assert_array_equal(one, other)
+
+  # It fits vectors of its own size.
+  with pytest.raises(ValueError, match="^d.bin: takes vectors of 3 numbers; t"):
+    heads.VectorModel(encoder, DENSE._replace(kernel=np.eye(3), source="d.bin"))
