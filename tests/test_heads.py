@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from any_model import CONFIG, draw
+from any_model import CONFIG, SIZES, draw
 from bert import heads, modeling
-from bert.contrib import feature_tagger
+from bert.contrib import feature_tagger, variant
 import tiny
 
 IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)
@@ -127,6 +127,40 @@ def test_what_a_model_is_made_of(name):
   assert MODELS[name](CONFIG, None).bert.dtype_policy.name == "float32"
 
 
+def test_heads_of_a_narrow_word_table():
+  config = dataclasses.replace(CONFIG, embedding_size=4)
+  head = heads.PretrainingModel(config).heads.predictions
+  assert head.transform.dense.kernel.shape == (8, 4)
+  assert head.transform.layer_norm.gamma.shape == (4,)
+  assert head.output_bias.shape == (30,)
+
+
+def test_a_decoder_without_a_transform():
+  config = variant.VariantConfig(**SIZES, causal_attention=True)
+  model = heads.PretrainingModel(config)
+  draw(model.variables)
+  assert model.heads.predictions.transform is None
+  states = model.bert(IDS, MASK, SEGMENTS).sequence_output
+  table = model.bert.embeddings.word_embeddings
+  scores = states[:, 1] @ tf.transpose(table.value)
+  found = model(IDS, MASK, SEGMENTS, np.array([[1], [1]], np.int32))
+  np.testing.assert_allclose(
+    found.masked_lm_logits[:, 0],
+    scores + model.heads.predictions.output_bias,
+    rtol=1e-4,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_biases_begin_at_zero(name):
+  model = MODELS[name](CONFIG, None)
+  if name == "vectors":
+    model = model.bert
+  biases = [v for v in model.variables if v.path.endswith(("bias", "beta"))]
+  assert biases and not any(np.any(bias) for bias in biases)
+
+
 @pytest.mark.parametrize(
   ("make", "uses_pooler"),
   [
@@ -167,6 +201,29 @@ def test_the_scores_of_spans():
   np.testing.assert_allclose(dropped, scores[..., 0], rtol=1e-5)
   drawn = model(IDS, MASK, SEGMENTS, training=True).start_logits
   assert np.abs(drawn - found.start_logits).max() > 1e-3
+
+
+def test_the_guesses_of_words_and_of_the_next_sentence():
+  model = heads.PretrainingModel(CONFIG)
+  draw(model.variables)
+  places = np.array([[1, 2], [2, 0]], np.int32)
+  found = model(IDS, MASK, SEGMENTS, places)
+  encoded = model.bert(IDS, MASK, SEGMENTS)
+  for ours, theirs in zip(found, model.guess(encoded, places), strict=True):
+    np.testing.assert_array_equal(ours, theirs)
+  head = model.heads.seq_relationship
+  scores = encoded.pooled_output @ tf.transpose(head.output_weights)
+  np.testing.assert_allclose(
+    found.next_sentence_logits, scores + head.output_bias, rtol=1e-5
+  )
+
+  # As with spans: a seed, or Keras in training, drops.
+  dropped = model(IDS, MASK, SEGMENTS, places, SEED)
+  encoded = model.bert(IDS, MASK, SEGMENTS, SEED)
+  for ours, theirs in zip(dropped, model.guess(encoded, places), strict=True):
+    np.testing.assert_array_equal(ours, theirs)
+  drawn = model(IDS, MASK, SEGMENTS, places, training=True)
+  assert np.abs(drawn[0] - found[0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("pooling", ["", "mean"])

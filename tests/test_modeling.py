@@ -70,6 +70,92 @@ def test_output_shapes():
   assert modeling.BertModel(CONFIG)(IDS).hidden_states == ()
 
 
+def bert_in_numpy(bert, ids, mask, segments):
+  """Computes a BERT as the papers write it: states, attention, pooled output.
+
+  Args:
+    bert: has the config and the weights.
+    ids: int [B, S], as `segments`.
+    mask: int [B, S], or [B, S, S] with a row for each token.
+    segments: 0 or 1.
+  """
+  config = bert.config
+  weights = {v.path.removeprefix("bert/"): v.numpy() for v in bert.variables}
+
+  def dense(x, name):
+    return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+  def norm(x, name):
+    x = x - x.mean(-1, keepdims=True)
+    deviation = np.sqrt((x**2).mean(-1, keepdims=True) + config.layer_norm_eps)
+    gamma, beta = (weights[f"{name}/LayerNorm/{n}"] for n in ("gamma", "beta"))
+    return x / deviation * gamma + beta
+
+  def gelu(x):
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+  def split(x):
+    x = x.reshape(*x.shape[:2], config.num_attention_heads, config.head_size)
+    return x.transpose(0, 2, 1, 3)
+
+  x = weights["embeddings/word_embeddings"][ids]
+  x = x + weights["embeddings/token_type_embeddings"][segments]
+  x = x + weights["embeddings/position_embeddings"][: ids.shape[1]]
+  x = norm(x, "embeddings")
+  if "embeddings/project/kernel" in weights:
+    x = dense(x, "embeddings/project")
+
+  states, attention = [x], []
+  for layer in range(config.num_hidden_layers):
+    name = f"encoder/layer_{layer}"
+    query, key, value = (
+      split(dense(x, f"{name}/attention/self/{part}"))
+      for part in ("query", "key", "value")
+    )
+    scores = query @ key.swapaxes(2, 3) / math.sqrt(config.head_size)
+    rows = mask[:, None] if mask.ndim == 2 else mask
+    scores = np.exp(scores) * rows[:, None]
+    attention.append(scores / scores.sum(-1, keepdims=True))
+
+    context = (attention[-1] @ value).transpose(0, 2, 1, 3).reshape(x.shape)
+    attended = dense(context, f"{name}/attention/output/dense")
+    attended = norm(attended + x, f"{name}/attention/output")
+    wide = gelu(dense(attended, f"{name}/intermediate/dense"))
+    x = norm(dense(wide, f"{name}/output/dense") + attended, f"{name}/output")
+    states.append(x)
+  return states, attention, np.tanh(dense(x[:, 0], "pooler/dense"))
+
+
+@pytest.mark.parametrize("embedding_size", [None, 4])
+@pytest.mark.parametrize("form", ["a row a text", "a row a token", "none"])
+def test_the_outputs_are_those_of_the_formulas(embedding_size, form):
+  config = dataclasses.replace(
+    any_model.CONFIG, embedding_size=embedding_size, layer_norm_eps=0.1
+  )
+  bert = modeling.BertModel(config)
+  any_model.draw(bert.variables)
+  ids, mask, segments = any_model.make_inputs()
+  if form == "a row a token":
+    # Each token sees those before it.
+    mask = np.tril(np.ones([12, 12], np.int32)) * mask[:, None]
+  inputs = {"input_mask": mask, "segment_ids": segments}
+  if form == "none":
+    inputs = {}
+    mask, segments = np.ones_like(ids), np.zeros_like(ids)
+
+  found = bert(
+    ids, **inputs, return_hidden_states=True, return_attention_probs=True
+  )
+  states, attention, pooled = bert_in_numpy(bert, ids, mask, segments)
+  any_model.assert_near(found.sequence_output, states[-1])
+  any_model.assert_near(found.pooled_output, pooled)
+  for ours, theirs in zip(found.hidden_states, states, strict=True):
+    any_model.assert_near(ours, theirs)
+  for ours, theirs in zip(found.attention_probs, attention, strict=True):
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
 def test_padding_changes_nothing():
   bert = modeling.BertModel(CONFIG)
   mask = np.array([[1, 1, 1, 0]])
@@ -176,7 +262,16 @@ class TestDropout:
     config = dataclasses.replace(CONFIG, num_hidden_layers=2, **rates)
     module.BertModel(config)(IDS, seed=self.SEED)
     assert [rate for rate, *_ in drawn] == [0.2] + [0.3, 0.2, 0.2] * 2
-    assert len(set(drawn)) == 7
+    # A run that another version began must draw the same when it resumes.
+    assert [tuple(seed) for _, *seed in drawn] == [
+      (-1860230133, 0),
+      (-1276514819, 0),
+      (-1276514819, 1),
+      (-2021741057, 1),
+      (457831322, 0),
+      (457831322, 1),
+      (1177931861, 1),
+    ]
 
 
 class TestConfig:
