@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import any_model
 from bert import heads, modeling
+from bert.contrib import variant
 from bert.encoders import compiled
 from bert.weights import checkpoints
 
@@ -176,8 +177,14 @@ def test_length_is_dynamic_in_a_graph():
 
 
 def test_a_sequence_beyond_the_position_table_is_an_error():
-  with pytest.raises(ValueError, match="13 tokens is longer than max_position"):
-    modeling.BertModel(CONFIG)(np.ones([1, 13], np.int32))
+  bert = modeling.BertModel(CONFIG)
+  assert bert(np.ones([1, 12], np.int32)).sequence_output.shape == (1, 12, 8)
+  with pytest.raises(ValueError) as caught:
+    bert(np.ones([1, 13], np.int32))
+  assert (
+    "a sequence of 13 tokens is longer than max_position_embeddings (12) of "
+    "the config" in str(caught.value)
+  )
 
 
 def test_bfloat16_keeps_weights_and_logits_in_float32():
@@ -226,6 +233,22 @@ class TestDropout:
     y = modeling.dropout(tf.ones([1000, 1001]), rate, self.SEED).numpy()
     assert (y == 0).mean() == pytest.approx(rate, abs=1e-3)
     np.testing.assert_allclose(y[y != 0], 1 / (1 - rate), rtol=1e-6)
+
+  def test_the_elements_that_are_kept(self):
+    # 9 elements are decided by 5 draws of 32 bits, half of the last unused.
+    kept = modeling.draw_kept(tf.ones([3, 3]), 0.5, self.SEED)
+    assert kept.numpy().astype(int).tolist() == [
+      [0, 1, 1],
+      [1, 0, 1],
+      [1, 0, 0],
+    ]
+    # 0.25 of the 16-bit numbers, to the number.
+    bits = tf.random.stateless_uniform(
+      [50_000], self.SEED, None, dtype=tf.uint32, alg="philox"
+    )
+    numbers = bits.numpy().view(np.uint16)
+    kept = modeling.draw_kept(tf.ones([1000, 100]), 0.25, self.SEED)
+    np.testing.assert_array_equal(kept.numpy().ravel(), numbers >= 2**14)
 
   def test_the_scale_is_unbiased_in_bfloat16(self):
     """The factor, rounded to bfloat16, would make all 0.2 % too small."""
@@ -294,6 +317,109 @@ class TestConfig:
     assert modeling.BertConfig.from_json_file(path) == modeling.BertConfig(
       30, hidden_act=activation
     )
+
+  def test_the_text_of_a_file(self):
+    config = modeling.BertConfig(30, embedding_size=64)
+    assert config.to_json_string() == (
+      """{
+  "attention_probs_dropout_prob": 0.1,
+  "embedding_size": 64,
+  "hidden_act": "gelu",
+  "hidden_dropout_prob": 0.1,
+  "hidden_size": 768,
+  "initializer_range": 0.02,
+  "intermediate_size": 3072,
+  "max_position_embeddings": 512,
+  "num_attention_heads": 12,
+  "num_hidden_layers": 12,
+  "type_vocab_size": 16,
+  "vocab_size": 30
+}
+"""
+    )
+    assert (config.embedding_width, config.head_size) == (64, 64)
+    assert config.layer_norm_epsilon == 1e-12
+    plain = modeling.BertConfig(30, layer_norm_eps=1e-5)
+    assert (plain.embedding_width, plain.layer_norm_epsilon) == (768, 1e-5)
+
+  @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+      ({"vocab_size": 0}, "vocab_size is 0; expected an integer above 0"),
+      ({"vocab_size": True}, "vocab_size is True; expected an integer above 0"),
+      ({"hidden_size": 8.0}, "hidden_size is 8.0; expected an integer above 0"),
+      (
+        {"embedding_size": 0},
+        "embedding_size is 0; expected an integer above 0",
+      ),
+      (
+        {"hidden_dropout_prob": None},
+        "hidden_dropout_prob is None; expected a number from 0 to 0.999",
+      ),
+      (
+        {"attention_probs_dropout_prob": -0.1},
+        "attention_probs_dropout_prob is -0.1; expected a number from 0 to "
+        "0.999",
+      ),
+      (
+        {"initializer_range": -1},
+        "initializer_range is -1; expected 0 or more",
+      ),
+      (
+        {"initializer_range": math.inf},
+        "initializer_range is inf; expected 0 or more",
+      ),
+      (
+        {"initializer_range": "x" * 99},
+        f"initializer_range is '{'x' * 79}; expected 0 or more",
+      ),
+      ({"layer_norm_eps": 0}, "layer_norm_eps is 0; expected a number above 0"),
+      (
+        {"layer_norm_eps": True},
+        "layer_norm_eps is True; expected a number above 0",
+      ),
+      (
+        {"hidden_act": "selu"},
+        "hidden_act is 'selu'; known: gelu, gelu_erf, gelu_exact, linear, "
+        "relu, tanh",
+      ),
+      (
+        {"hidden_size": 64, "num_attention_heads": 12},
+        "num_attention_heads (12) does not divide hidden_size (64)",
+      ),
+    ],
+  )
+  def test_impossible_values(self, fields, message):
+    with pytest.raises(ValueError) as caught:
+      modeling.BertConfig(**{"vocab_size": 30, **fields})
+    assert str(caught.value) == message
+
+  def test_values_at_their_limits(self):
+    modeling.BertConfig(
+      1,
+      hidden_size=1,
+      num_attention_heads=1,
+      hidden_dropout_prob=0,
+      attention_probs_dropout_prob=0.999,
+      initializer_range=0,
+      layer_norm_eps=1,
+    )
+
+  @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+      ({}, "vocab_size is missing"),
+      (
+        {"vocab_size": 30, "encoder_type": "bilstm"},
+        "encoder_type is 'bilstm'; expected None",
+      ),
+      ({"c": 1, "a\n": 1}, "unknown keys: 'a\\n', c"),
+    ],
+  )
+  def test_impossible_files(self, fields, message):
+    with pytest.raises(ValueError) as caught:
+      modeling.BertConfig.from_dict(fields)
+    assert str(caught.value) == message
 
   def test_survives_a_round_trip(self, tmp_path):
     fields = json.loads(CONFIG.to_json_string())
@@ -379,3 +505,37 @@ def test_softmax_and_statistics_are_float32():
   x = tf.constant([[1000.0, 1004.0, 1008.0, 1012.0] * 2], tf.bfloat16)
   expected = [[-1.3416, -0.4472, 0.4472, 1.3416] * 2]
   np.testing.assert_allclose(tf.cast(norm(x), tf.float32), expected, atol=0.01)
+
+
+def test_another_encoders_config_is_a_wrong_type():
+  config = variant.VariantConfig(**any_model.SIZES)
+  with pytest.raises(TypeError) as caught:
+    modeling.BertModel(config)
+  # A program's `import modeling` is the same file under another name.
+  assert str(caught.value) == (
+    "BertModel takes a bert.modeling.BertConfig, not a "
+    "bert.contrib.variant.VariantConfig"
+  )
+
+
+def test_a_model_that_is_made_frozen_trains_nothing():
+  assert modeling.BertModel(CONFIG, trainable=False).trainable_variables == []
+  again = modeling.BertModel(CONFIG, name="other", trainable=False).get_config()
+  assert again["config"] == json.loads(CONFIG.to_json_string())
+  model = modeling.BertModel.from_config(again)
+  assert model.name == "other" and model.config == CONFIG
+  assert model.trainable_variables == []
+
+
+def test_attention_that_layers_do_not_keep_is_refused(monkeypatch):
+  bert = modeling.BertModel(CONFIG)
+  call = type(bert.encoder).call
+
+  def call_without(*arguments, **options):
+    states, attention = call(*arguments, **options)
+    return states, [None for _ in attention]
+
+  monkeypatch.setattr(type(bert.encoder), "call", call_without)
+  assert bert(IDS).attention_probs == ()
+  with pytest.raises(ValueError, match="BertModel returns no attention; in a"):
+    bert(IDS, return_attention_probs=True)
