@@ -143,7 +143,7 @@ def test_a_text_of_any_length_has_its_words(tmp_path):
 def test_a_run_of_marks_takes_no_square_of_time(monkeypatch):
   module = importlib.import_module("bert.contrib.mecab_vocabulary")
   splitter = module.WordSplitter(False, (), "unidic_lite")
-  # Of classes 240, 220 and 230; the last two characters are of two marks each.
+  # Marks of the classes 240, 220 and 230; the last two characters are two each.
   marks = ["\u0345", "\u0316", "\u0301", "\u0344", "\u0f73"]
   monkeypatch.setattr(module, "_LONG", 0)
   source = random.Random(1)
