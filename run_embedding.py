@@ -22,7 +22,6 @@ import tensorflow as tf
 
 from bert import calls, heads, modeling
 from bert.cli import devices, fine_tuning, sbert_flags
-from bert.inputs import feature_sets
 from bert.tasks import classification, embedding_data
 from bert.training import gradient_cache
 
@@ -169,7 +168,7 @@ def loss(vectors, features, settings: EmbeddingSettings):
 
 def find_set(
   settings: EmbeddingSettings, kind: str, path: str
-) -> feature_sets.FeatureSet:
+) -> embedding_data.EmbeddingSet:
   """Returns the examples of a file.
 
   Args:
@@ -188,7 +187,7 @@ def find_set(
   # `source` is part of the key of the feature file: another objective or other
   # columns make a new one.
   table = embedding_settings.find_table(settings, kind, path)
-  return feature_sets.FeatureSet(
+  return embedding_data.EmbeddingSet(
     kind=kind,
     settings=embedding_data.EmbeddingFeatureSettings(
       **settings.deciding("features"), bounds=bounds

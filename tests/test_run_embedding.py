@@ -435,8 +435,45 @@ def test_texts_of_every_label_are_trained_on_and_held_out(tmp_path, capsys):
   output = capsys.readouterr().out
   assert "train_fit: 9 examples" in output and "eval: 9 examples" in output
   held = (tmp_path / "out" / "held_out.jsonl").read_text().splitlines()
-  labels = {json.loads(line)["label"] for line in held}
-  assert labels == set(map(str, range(9)))
+  rows = [json.loads(line) for line in held]
+  assert {row["label"] for row in rows} == {f"l{n}" for n in range(9)}
+  # The label that the file has in this row.
+  for row in rows:
+    number = int(row["location"].rpartition(":")[2])
+    assert lines[number - 2].split("\t") == [row["text_a"], row["label"]]
+
+
+def test_a_limit_of_texts_makes_other_pairs(tmp_path):
+  tiny.write_model(tmp_path)
+  lines = [f"{tiny.make_text(n, tiny.GOOD)}\t{n % 2}" for n in range(8)]
+  train = write(tmp_path, "train.tsv", "text\tlabel", *lines)
+
+  def open_set(**flags):
+    flags = {**TRAINING, "train_file": train, "objective": "labels", **flags}
+    flags = tiny.flags_for(tmp_path, **flags)
+    settings = run_embedding.EmbeddingSettings.parse(
+      {name: str(value) for name, value in flags.items()}
+    )
+    return run_embedding.open_data(settings).train
+
+  whole, half = open_set(), open_set(max_train_examples=4)
+  assert len(list(whole.examples())) == 320
+  assert len(list(half.examples())) == 160
+  assert whole.key != half.key
+  limits = [data.parts["max_train_examples"] for data in (whole, half)]
+  assert limits == [None, 4]
+
+
+@pytest.mark.parametrize("objective", ["scores", "pairs"])
+def test_pairs_to_predict_need_no_number(tmp_path, objective):
+  """Whatever the bounds of the numbers to learn from are."""
+  tiny_models.write_masked_lm(tmp_path)
+  path = write(tmp_path, "test.tsv", "good film\tbad film", "plot\tcast")
+  flags = {"objective": objective, "min_score": 10, "max_score": 100}
+  flags |= {"init_checkpoint": tmp_path, "predict_file": path}
+  run(tmp_path, do_predict=True, **flags)
+  text = (tmp_path / "out" / "predictions.tsv").read_text()
+  assert len(text.splitlines()) == 3
 
 
 @pytest.mark.slow  # The test above prints what is fitted on, too.

@@ -120,7 +120,7 @@ class FeatureSet:
     for name in ("vocab_file", "path"):
       parts.pop(name, None)
     hashes = [[os.path.basename(p), files.hash_file(p)] for p in self.paths]
-    return {**parts, "max_train_examples": self.limit, "files": hashes}
+    return {"max_train_examples": self.limit, **parts, "files": hashes}
 
   def identify_examples(self) -> str:
     """Returns a digest of which examples of which files the set has."""

@@ -32,7 +32,15 @@ class EmbeddingFeatureSettings(feature_sets.FeatureSettings):
   bounds: tuple[float, ...]
 
 
-def make_features(data: feature_sets.FeatureSet, folder: str) -> None:
+@dataclasses.dataclass(eq=False, kw_only=True)
+class EmbeddingSet(feature_sets.FeatureSet):
+  """The texts, or pairs of texts, of a file."""
+
+  # Returns the number of an example's label; None: the label is a number.
+  encode_label: Callable[[Any], int] | None = None
+
+
+def make_features(data: EmbeddingSet, folder: str) -> None:
   """Makes the features of a set, or finds them in the folder.
 
   A row has input_ids, input_mask and segment_ids, int64 [T, max_seq_length],
@@ -91,7 +99,11 @@ def _make_rows(data, facts) -> Iterator[feature_files.Row]:
     text_ids = [_make_text_id(text) for text in ids]
 
     # A single text is its own partner.
-    number = _read_number(example, bounds) if bounds else 1.0
+    number = 1.0
+    if data.encode_label:
+      number = float(data.encode_label(example))
+    elif bounds:
+      number = _read_number(example, bounds)
     partner = text_ids[1] if len(ids) > 1 else text_ids[0]
     different.add(number if bounds else partner)
 
@@ -140,7 +152,11 @@ def _find_fault(data, different) -> str:
 
 def _read_number(example: Any, bounds: tuple[float, ...]) -> float:
   """Returns the number of a pair, 1 if it has none."""
-  label = "1" if example.label is None else str(example.label)
+  # Such as a pair to predict: no bound is meant for it.
+  if example.label is None:
+    return 1.0
+
+  label = str(example.label)
   try:
     value = float(label.replace("_", "?"))  # To float(), 1_0 is 10.
   except ValueError:
@@ -179,33 +195,26 @@ def split(
 
 
 def number_labels(
-  data: feature_sets.FeatureSet,
-  labels: Sequence[str],
-  encode_label: Callable[[Any], int],
-) -> feature_sets.FeatureSet:
-  """Returns the set with the numbers of its labels, from 0, as its numbers.
+  data: EmbeddingSet, labels: Sequence[str], encode_label: Callable[[Any], int]
+) -> EmbeddingSet:
+  """Returns the set whose rows have the numbers of its labels, from 0.
+
+  Its examples keep their labels, as held_out.jsonl shows them.
 
   Args:
     data: texts with labels.
     labels: in the order of their numbers.
     encode_label: returns the number of an example's label.
   """
-
-  def read():
-    for example in data.read():
-      yield example._replace(label=str(encode_label(example)))
-
   return dataclasses.replace(
     data,
     settings=dataclasses.replace(data.settings, bounds=(0, len(labels))),
     source={**data.source, "labels": list(labels)},
-    read=read,
+    encode_label=encode_label,
   )
 
 
-def draw_pairs(
-  texts: feature_sets.FeatureSet, seed: int
-) -> feature_sets.FeatureSet:
+def draw_pairs(texts: EmbeddingSet, seed: int) -> EmbeddingSet:
   """Returns the set of pairs of texts that a training learns labels from.
 
   Every text is paired with drawn texts of its label, which should have similar
@@ -245,11 +254,17 @@ def draw_pairs(
         for partner in chosen:
           yield example._replace(text_b=examples[partner].text_a, label=number)
 
+  # The key must have all that decides which pairs there are. Without a limit
+  # those that older versions made stay valid.
+  source = {**texts.source, "partners": _PARTNERS, "seed": seed}
+  if texts.limit is not None:
+    source["max_train_examples"] = texts.limit
   return dataclasses.replace(
     texts,
     suffix="",
-    source={**texts.source, "partners": _PARTNERS, "seed": seed},
+    source=source,
     read=draw,
+    encode_label=None,
     limit=None,  # It counts texts, not their pairs.
     numbers=None,
   )
