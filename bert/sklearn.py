@@ -132,6 +132,10 @@ class BertClassifier(base.ClassifierMixin, base.BaseEstimator):
   def __getstate__(self):
     state = dict(super().__getstate__())
     if model := state.pop("model_", None):
+      # A later fit may have trained the folder further: a ValueError.
+      load_again, arguments = model.__reduce__()
+      load_again(*arguments)
+
       del state["_folder"]
       state["_packed"] = _pack(model.folder)
     return state

@@ -199,14 +199,17 @@ def test_a_fit_that_fails_leaves_what_was_fitted(make):
 @pytest.mark.slow
 def test_a_folder_with_a_name_stays_and_goes_on(make, tmp_path):
   out = tmp_path / "out"
-  classifier = make(num_train_epochs=1, output_dir=out).fit(TEXTS, LABELS)
-  expected = classifier.predict_proba(NEW)
-  del classifier
+  first = make(num_train_epochs=1, output_dir=out).fit(TEXTS, LABELS)
+  expected = first.predict_proba(NEW)
   np.testing.assert_array_equal(loading.load(out).predict_proba(NEW), expected)
 
   # 50 texts in batches of 16 are 3 updates an epoch, and 6 in two.
   again = make(num_train_epochs=2, output_dir=out).fit(TEXTS, LABELS)
   assert [path.name for path in out.glob("*.index")] == ["model.ckpt-6.index"]
+
+  # The first one's folder now has the weights of the second.
+  with pytest.raises(ValueError, match="were trained further, or replaced"):
+    pickle.dumps(first)
 
   before = paths.contents(out)
   with pytest.raises(ValueError, match="learning_rate"):
