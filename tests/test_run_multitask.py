@@ -1,6 +1,7 @@
 """run_multitask.py as its user meets it."""
 
 import csv
+import json
 import os
 import shlex
 import shutil
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 import bert
-from bert.contrib import multitask_training
+from bert import run_multitask
+from bert.contrib import multitask_training, task_files
 from bert.weights import checkpoints
+import paths
 import program_flags
 import programs
 import same_training
@@ -183,6 +186,58 @@ def test_losses_scores_and_reports_are_by_task(whole, tasks):
 def test_runs_resumed_anywhere_end_with_the_same_bytes(whole, tmp_path, step):
   """Of all tasks, whose folders a killed run has not written yet."""
   programs.assert_resumes(whole, tmp_path / "killed", step, lacking="tasks")
+
+
+def test_an_evaluation_needs_no_flags_of_the_training(tasks, whole):
+  folder, entries = tasks
+  out = shutil.copytree(folder / "whole", folder / "evaluated")
+  command = tiny.tasks_command(
+    folder,
+    list(entries.values()),
+    out.name,
+    do_train=False,
+    do_eval=True,
+    do_predict=False,
+    learning_rate=1e-6,
+  )
+  before = paths.contents(out / "tasks")
+  succeed(program_flags.run_here(command))
+  changed = paths.differences(paths.contents(out / "tasks"), before)
+  assert not [name for name in changed if "training.json" in name]
+  scores = sorted((folder / "whole" / "tasks").glob("*/eval_results.txt"))
+  assert scores
+  for path in scores:
+    again = out / "tasks" / path.parent.name / path.name
+    assert again.read_text() == path.read_text()
+
+
+def test_a_task_has_the_defaults_of_its_own_program(tmp_path):
+  entry = {
+    "name": "qa",
+    "kind": "squad",
+    "train_file": f"{tmp_path}/train.json",
+  }
+  (tmp_path / "tasks.json").write_text(json.dumps([entry]))
+  (tmp_path / "train.json").write_text("{}")
+
+  def find_length(**flags):
+    flags = {
+      "tasks_file": tmp_path / "tasks.json",
+      "output_dir": tmp_path,
+      "bert_config_file": "configs/bert_tiny.json",
+      "vocab_file": "models/mini/vocab.txt",
+      "do_train": True,
+      **flags,
+    }
+    settings = run_multitask.MultitaskSettings.parse(
+      {name: str(value) for name, value in flags.items()}
+    )
+    [entry] = task_files.read(str(settings.tasks_file))
+    prepared = task_files.prepare(settings, [entry])
+    return prepared["qa"].settings.max_seq_length
+
+  assert find_length() == 384
+  assert find_length(max_seq_length=128) == 128
 
 
 def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):

@@ -76,6 +76,8 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
     opened = pretraining_records.open_files(settings, config)
     count = records.count_records(opened.train_files)
 
+    train = Records(opened.source.identity, opened, count)
+
     # There are no features to make: the records hold them, and
     # evaluation reads them as in `run_pretraining.py`.
     return fine_tuning.Data(
@@ -83,16 +85,15 @@ def prepare(settings: MaskedLmSettings) -> shared_tasks.SharedTask:
       metric=metric,
       model_settings={"problem": "masked_lm"},
       has_export=False,
-      train=Records(opened.source.identity, opened, count),
+      train=train if settings.do_train else None,
       dev=[Records(opened.eval_identity, opened)],
     )
 
-  # Both kinds of files are in one `PretrainingData`, so `train` leads to the
-  # records to evaluate on as well.
+  # Both kinds of files are in one `PretrainingData`, so `dev` leads to all.
   def evaluate(run):
     _, scores = pretraining_scores.evaluate(
       run.predictor,
-      run.data.train.files,
+      run.data.dev[0].files,
       settings.eval_batch_size,
       settings.max_eval_steps,
     )

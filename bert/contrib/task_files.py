@@ -183,11 +183,17 @@ def _make_settings(entry: Entry, settings, settings_class) -> Any:
     )
 
   # The task's program reads the entry's flags, with its own messages. The run's
-  # flags then take the place of defaults.
+  # flags then take the place of defaults; but a default of the run does not if
+  # the task's program has another, as run_squad.py's --max_seq_length is.
   folder = os.path.join(settings.output_dir, "tasks", entry.name)
   parsed = settings_class.parse({"output_dir": folder, **own})
+  run_flags = type(settings).flags_by_name()
   names = [
-    n for n in settings_class.flags_by_name() if n in common and n not in own
+    name
+    for name, flag in settings_class.flags_by_name().items()
+    if name in common
+    and name not in own
+    and (name in settings.given or flag.default == run_flags[name].default)
   ]
   values = {name: common[name] for name in names}
   values |= {"output_dir": folder, "open_model": settings.open_model}
