@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import urllib.request
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import tensorflow as tf
 
 import bert
 from bert import run_embedding, search
-from bert.serving import answers
+from bert.serving import answers, exported_model
+import browser
 import program_flags
 import sentence_folder
 import tiny
@@ -148,6 +150,18 @@ def test_other_prompts_have_names(encoder, prompted):
   request = {"text": TEXTS[0], "prompt_name": "passage"}
   found = model([request])[0]["vector"]
   np.testing.assert_allclose(found, wanted[0], atol=1e-5)
+  # A server applies a name beside the inputs to all that have none.
+  address = browser.serve(exported_model.ExportedModel(path))
+  other = {"text": TEXTS[1], "prompt_name": "query"}
+  inputs = [{"text": TEXTS[0]}, other]
+  body = json.dumps({"inputs": inputs, "prompt_name": "passage"}).encode()
+  with urllib.request.urlopen(f"{address}predict", body) as response:
+    answers = json.load(response)["outputs"]
+  expected = [wanted[0], model([other])[0]["vector"]]
+  found = [answer["vector"] for answer in answers]
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+  with pytest.raises(ValueError, match=r"prompt_name=\['x'\]: the prompts of"):
+    model([{"text": TEXTS[0], "prompt_name": ["x"]}])
   with pytest.raises(ValueError, match="-prompt_name=x: the prompts of the mo"):
     extract(prompted, prompt_name="x")
   with pytest.raises(ValueError, match="-prompt_name=x: .* of the model: none"):

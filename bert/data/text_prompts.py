@@ -20,9 +20,12 @@ def find_prompt(
   """
   if name is None:
     return ""
-  if name not in (prompts or {}):
+  # A request may have anything, also a list.
+  if not isinstance(name, str) or name not in (prompts or {}):
     names = ", ".join(prompts or {}) or "none"
-    raise ValueError(f"{source}={name}: the prompts of the model: {names}")
+    raise ValueError(
+      f"{source}={name!s:.80}: the prompts of the model: {names}"
+    )
   return (prompts or {})[name]
 
 

@@ -124,7 +124,9 @@ class AnswerMaker(abc.ABC):
 
   def with_prompt(self, name: str) -> Self:
     """Returns a maker that puts a prompt of the model before every text."""
-    raise ValueError(f"prompt_name={name}: only models of vectors have prompts")
+    raise ValueError(
+      f"prompt_name={name!s:.80}: only models of vectors have prompts"
+    )
 
   def encode_all(
     self, requests: Iterable[Any], first: int = 0

@@ -334,6 +334,10 @@ class Application:
       inputs = content["inputs"] if is_list else [content]
       if not isinstance(inputs, list) or len(inputs) > _MOST_REQUESTS:
         raise ValueError(f"inputs: expected a list of {_MOST_REQUESTS} at most")
+
+      # Beside a list it holds for all inputs that name no prompt themselves.
+      if is_list and content.get("prompt_name") is not None:
+        maker = maker.with_prompt(content["prompt_name"])
       if is_list:
         requests = maker.encode_all(inputs)  # An error says which one is wrong.
       else:

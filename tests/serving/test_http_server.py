@@ -245,6 +245,14 @@ def test_a_body_has_1024_inputs_at_most(port, model):
   assert_refused(port, model, request(body=body), 400)
 
 
+def test_a_prompt_beside_inputs_is_of_all(port, model):
+  body = b'{"inputs": [{"text": "a"}], "prompt_name": "query"}'
+  # This model has none; tests/test_sentence_vectors.py asks one of vectors.
+  assert_refused(port, model, request(body=body), 400)
+  body = b'{"inputs": [{"text": "a"}], "prompt_name": null, "id": 7}'
+  assert statuses(exchange(port, request(body=body))) == [200]
+
+
 def test_a_request_that_fails_fails_no_other(port):
   body = b'{"inputs": [{"text": "%s"}, {"text": "the"}]}'
   failed, *others = together(
