@@ -223,6 +223,10 @@ def _choose_labels(
       "pass its --labels_file"
     )
 
+  # Whoever has trained it with transformers knows them by these names.
+  if folder.problem and not labels and count > 1:
+    labels = tuple(f"LABEL_{number}" for number in range(count))
+
   # Labels without their head would only stop whoever trains another.
   return labels if "output_weights" in values or labels_file else ()
 

@@ -203,7 +203,7 @@ def name_tensors(
     models.make_weights(path, variables, unread),
     (path,),
     config,
-    problem=_read_problem(settings, labels),
+    problem=_read_problem(settings, labels, variables),
     labels=labels,
     library="a Hugging Face folder",
   )
@@ -373,12 +373,20 @@ def to_bert_config(
     raise ValueError(f"{path}: {error}") from None
 
 
-def _read_problem(settings, labels: tuple[str, ...]) -> str | None:
+def _read_problem(
+  settings, labels: tuple[str, ...], variables: Mapping[str, Any]
+) -> str | None:
   """Returns the task of the head that a config.json states, if any."""
   names = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
   problem = names.get(str(settings.get("problem_type")))
-  if not problem and len(labels) > 1:  # As transformers takes it.
+
+  # Where it is not stated, transformers goes by the number of outputs.
+  bias = variables.get("output_bias")
+  outputs = bias.shape if bias else ()
+  if not problem and (len(labels) > 1 or outputs > (1,)):
     problem = "single_label"
+  elif not problem and outputs == (1,):
+    problem = "regression"
 
   # The class of a tagger or of multiple choice says more.
   classes = settings.get("architectures")

@@ -362,6 +362,33 @@ def test_labels_and_problems_travel(capsys):
   assert model_folder.open_model("there").problem == "single_label"
 
 
+@pytest.mark.parametrize(
+  ("problem", "count", "labels"),
+  [
+    ("single_label", 3, ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ("regression", 1, ()),
+  ],
+)
+def test_a_head_of_which_nothing_is_stated(tmp_path, problem, count, labels):
+  """As transformers saves one whose labels nobody named."""
+  make_model = functools.partial(heads.ClassifierModel, num_labels=count)
+  names = tuple("abc"[:count])
+  tiny_models.write_trained(tmp_path / "run", problem, make_model, names)
+  if problem == "regression":
+    (tmp_path / "run" / "labels.txt").unlink()
+  convert(input=tmp_path / "run", output="there")
+  any_model.edit_json(
+    pathlib.Path("there/config.json"),
+    **dict.fromkeys(("id2label", "label2id", "problem_type"), "drop"),
+  )
+  model = any_model.read("there")
+  assert (model.problem, model.labels) == (problem, labels)
+  convert(input="there", output="back")
+  assert bert.load("back").task == problem
+  # A training from it is free to name its labels.
+  assert initial_labels("there") == ()
+
+
 def test_a_temperature_is_not_converted_silently(tmp_path, capsys):
   run = tmp_path / "run"
   tiny_models.write_trained(run)
