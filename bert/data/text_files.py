@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 import itertools
 import json
 import os
+import re
 
 from bert.data import files, messages, progress, remote, tables
 
 # `check` looks at this much and no more, so it is quick for any corpus.
 _FILES_LOOKED_AT = 3
 _LINES_LOOKED_AT = 3  # The first ones of a file.
+_ROWS_LOOKED_AT = 20  # The first ones of a table.
 _JSON_LINES = (".jsonl", ".json", ".ndjson")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
@@ -39,7 +41,12 @@ def read(
   name = int(column) if column.isdecimal() else column
   for location, [value] in tables.read_columns(path, [name]):
     lines = tables.to_text(value, location, column).splitlines()
-    yield from [*lines, ""] if by_line else [" ".join(lines)]
+    if by_line:
+      # An empty line between paragraphs ends no document: that is the row.
+      yield from filter(str.strip, lines)
+      yield ""
+    else:
+      yield " ".join(lines)
 
 
 def is_file(path: str) -> bool:
@@ -112,9 +119,26 @@ def check(
       continue
     # The reader itself raises an error at the first row without the column.
     if column:
-      next(read(path, column), None)
+      _note_header(
+        path, column, itertools.islice(read(path, column), _ROWS_LOOKED_AT)
+      )
     else:
       _check(path, "--text_column" if has_flag else "")
+
+
+def _note_header(path: str, column: str, texts: Iterator[str]) -> None:
+  """Says so if the first text of a numbered column looks like its name.
+
+  It is no error, because a text may be a word. A name of a column finds the
+  header by itself.
+  """
+  first, *others = texts if column.isdecimal() else [""]
+  is_word = re.compile(r"[A-Za-z_][\w.-]{0,30}").fullmatch
+  if is_word(first) and others and not any(map(is_word, others)):
+    progress.note(
+      f"note: {path}:1: {first!r} is read as a text; if it is the name of the "
+      f"column, pass --text_column={first}"
+    )
 
 
 def _check(path: str, flag: str) -> None:

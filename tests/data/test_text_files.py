@@ -89,6 +89,35 @@ def test_a_column_has_a_line_for_each_row(write):
     list(text_files.read(write("t.jsonl", JSON), "x"))
 
 
+def test_a_row_is_one_document_also_with_paragraphs(write):
+  path = write("t.jsonl", '{"text": "a\\n\\n b\\n \\nc"}\n{"text": ""}\n')
+  assert [*text_files.read(path, "text", by_line=True)] == [
+    *("a", " b", "c", ""),
+    "",
+  ]
+  assert [*text_files.read(path, "text")] == ["a   b   c", ""]
+
+
+@pytest.mark.parametrize(
+  ("content", "column", "is_noted"),
+  [
+    ("label,text\n1,a b\n0,c d\n", "1", True),
+    ("label,text\n1,a b\n0,c d\n", "text", False),
+    ("1,a b\n0,c d\n", "1", False),
+    ("1,good\n0,bad\n", "1", False),
+    ("1,good\n", "1", False),
+  ],
+)
+def test_a_name_that_is_read_as_a_text_is_noted(
+  write, capsys, content, column, is_noted
+):
+  text_files.check([write("t.csv", content)], column)
+  assert capsys.readouterr().err == is_noted * (
+    "note: t.csv:1: 'text' is read as a text; if it is the name of the column, "
+    "pass --text_column=text\n"
+  )
+
+
 def test_text_says_how_much_of_it_has_passed(tmp_path):
   path = tmp_path / "t"
   path.write_text("line 1\n\nline 3")
