@@ -59,14 +59,18 @@ def compare(
       the answers are too few, or all alike, so that none could change.
   """
   path = gate.source.input_file
-  requests = _read(gate.source, exact)
-  sample = f"{len(requests):,} texts of {os.path.basename(path)}"
+  count = _check_lines(gate.source, exact)
+  sample = f"{count:,} texts of {os.path.basename(path)}"
 
-  # A file may be sorted by its labels, so the sample is not its beginning.
-  if (count := len(requests)) > gate.most_texts:
+  # A file may be sorted by its labels, so the sample is not its beginning. Only
+  # its requests are kept in memory.
+  chosen = range(count)
+  if count > gate.most_texts:
     most = gate.most_texts
-    requests = [requests[i * count // most] for i in range(most)]
+    chosen = {i * count // most for i in range(most)}
     sample = f"{most:,} of the {sample}, evenly spread"
+  lines = enumerate(request_lines.read(gate.source, exact.maker))
+  requests = [line.request for number, line in lines if number in chosen]
 
   # Too few answers, or equal ones, would let any export pass.
   before, after = _answer(exact, requests), _answer(quantized, requests)
@@ -92,19 +96,19 @@ def compare(
   return result
 
 
-def _read(
+def _check_lines(
   source: request_lines.Source, model: exported_model.ExportedModel
-) -> list[Any]:
-  """Reads the requests of a file; a ValueError names a wrong line."""
+) -> int:
+  """Counts the requests of a file; a ValueError names a wrong line."""
   place = f"--eval_file={source.input_file}"
-  requests = []
+  count = 0
   labelled = 0  # Texts of a tagger whose last word is one of its labels.
   for line in request_lines.read(source, model.maker):
     if line.request is None:
       raise ValueError(
         f"{place}: {line.error}; expected what predict.py takes as --input_file"
       )
-    requests.append(line.request)
+    count += 1
 
     if model.card.kind == "tagging":
       text = line.request.source[0]
@@ -113,12 +117,12 @@ def _read(
         labelled += 1
 
   # A file with a word and its label in each line would be read as texts.
-  if labelled > len(requests) / 2:
+  if labelled > count / 2:
     raise ValueError(
       f"{place}: its lines end in labels, as run_tagging.py reads them; "
       "expected texts, one a line, as predict.py reads them"
     )
-  return requests
+  return count
 
 
 def _answer(
