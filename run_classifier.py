@@ -199,7 +199,8 @@ def write_evaluation(
 
     # What is fitted on the first set holds for all, and for later runs. The
     # scores of a training have no temperature: its weights still change.
-    if run.settings.calibrate and dataset is run.data.dev[0]:
+    fits = run.settings.calibrate and dataset is run.data.dev[0]
+    if fits and run.may_store_tuned:
       classification_results.write_temperature(
         run.folder, scores, run.identify_weights
       )
@@ -223,9 +224,10 @@ def write_evaluation(
     # Later predictions with these weights use the thresholds tuned here. Only
     # several labels have thresholds: only the user's own data has several, and
     # of that there is one set.
-    classification_results.write_thresholds(
-      run.folder, scores.answers, run.identify_weights
-    )
+    if run.may_store_tuned:
+      classification_results.write_thresholds(
+        run.folder, scores.answers, run.identify_weights
+      )
   return all_scores[0]
 
 

@@ -305,8 +305,9 @@ def main() -> None:
     # This also loads weights: those of --output_dir, or else of --model.
     run.make_model(create_model, predict, forward)
 
-    # Other programs and sentence-transformers read from these how to pool.
-    if run.is_chief:
+    # Other programs and sentence-transformers read from these how to pool. An
+    # evaluation may have another --max_seq_length; the model stays as it is.
+    if run.is_chief and settings.do_train:
       sbert_flags.write_files(settings, run.config)
 
     # bert/training/loop.py repeats the update of bert/training/step.py. On the

@@ -276,8 +276,11 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   # A threshold is tuned now, or an earlier run has tuned one for these weights,
   # or the flag has it.
   if tuning:
-    weights = run.identify_weights()
-    threshold = squad_results.tune_threshold(run.folder, tuning, weights)
+    threshold = squad_results.tune_threshold(tuning)
+    if run.may_store_tuned:
+      squad_results.write_threshold(
+        run.folder, threshold, run.identify_weights()
+      )
   else:
     folders = run.threshold_folders
     tuned = squad_results.read_threshold(folders, run.identify_weights)

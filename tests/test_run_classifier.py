@@ -307,6 +307,7 @@ def test_several_labels_and_their_thresholds(tmp_path):
   # They belong to the weights, wherever these predict.
   tuned["thresholds"] = {"bad": 1.5, "good": 0.5}
   (out / "thresholds.json").write_text(json.dumps(tuned))
+  del flags["label_separator"]  # That of the training is followed.
   run(tmp_path, model=out, output_dir=tmp_path / "other", **flags)
   report = json.loads((tmp_path / "other" / "predict_metrics.json").read_text())
   labels = report["report"]["labels"]
@@ -371,6 +372,11 @@ def test_a_temperature_is_fitted_and_used(trained, tmp_path):
   assert fitted["eval_temperature"] > 1.5
   assert 0.15 < fitted["eval_untuned_calibration_error"] < 0.21
   assert fitted["eval_calibration_error"] < 0.02
+
+  # It is of answers as exports give them: others leave it.
+  kept = (out / "temperature.json").read_bytes()
+  run(trained[0], output_dir=out, calibrate=True, max_seq_length=5, **flags)
+  assert (out / "temperature.json").read_bytes() == kept
 
   # It belongs to the weights: evaluations without the flag have it, too, and
   # predictions anywhere.

@@ -262,6 +262,13 @@ def test_the_folder_says_how_its_vectors_are_made(tmp_path):
   )
   settings = json.loads((tmp_path / "later" / "settings.json").read_text())
   assert (settings["pooling"], settings["normalize"]) == ("max", True)
+  # Evaluated on shorter texts, the model stays as it was trained.
+  stated = (out / "sentence_bert_config.json").read_bytes()
+  flags = {"output_dir": out, "max_seq_length": 6}
+  program_flags.run_main(
+    run_embedding, run_embedding.EmbeddingSettings, **later, **flags
+  )
+  assert (out / "sentence_bert_config.json").read_bytes() == stated
   with pytest.raises(ValueError, match=r"--pooling=cls \(was max\)"):
     run(tmp_path, pooling="cls", eval_file=dev, do_eval=True)
 

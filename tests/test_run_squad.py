@@ -145,14 +145,17 @@ def test_other_settings_than_those_of_exports_are_noted(folder, out):
   flags["predict_file"] = folder / "dev.json"
   assert not program_flags.error_lines(run_tiny(folder, **flags, **AUTO).stderr)
   answers = (out / "predictions.json").read_bytes()
+  threshold = "null_score_diff_threshold.json"
+  tuned = (out / threshold).read_bytes()
   [line] = program_flags.error_lines(
     run_tiny(folder, **flags, **AUTO, doc_stride=3, n_best_size=2).stderr
   )
   assert line == (
     "note: this run predicts with doc_stride 3 instead of 4, n_best_size 2 "
     "instead of 20; the training and exports of its folder have what is in "
-    f"{out / 'prediction.json'}"
+    f"{out / 'prediction.json'}, and keep what was tuned for that"
   )
+  assert (out / threshold).read_bytes() == tuned
   # Flags that are not given, and the tuned threshold, are those of exports.
   changed = {**read_json(out / "prediction.json"), "n_best_size": 3}
   (out / "prediction.json").write_text(json.dumps(changed))

@@ -61,7 +61,7 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
     ",",
     "What separates the labels of one example.",
     needs="problem=multi_label",
-    decides=("features",),
+    decides=("features", "answers"),
   )
   # No `decides`: these columns are a part of the `source` of a set, and so of
   # its key.

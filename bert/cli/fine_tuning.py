@@ -224,6 +224,12 @@ class Run(training_run.TrainingRun):
     """The folders that may have thresholds of the weights."""
     return [self.folder, output_folder.trained_folder(self.settings)]
 
+  @property
+  def may_store_tuned(self) -> bool:
+    """Whether what is tuned now is of answers as later runs give them."""
+    trained = output_folder.trained_folder(self.settings)
+    return not same_run.find_other_answers(trained, self.record)
+
   def identify_weights(self) -> str:
     """Returns the checksum of the model's weights, as they are now."""
     return same_run.identify_weights(self.model)

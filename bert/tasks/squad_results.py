@@ -127,22 +127,23 @@ def has_threshold(folders: Iterable[str]) -> bool:
   return any(map(files.exists, paths))
 
 
-def tune_threshold(
-  folder: str, tuning: Iterable[QuestionResult], weights: str
-) -> float:
-  """Returns the threshold with the best F1, and writes it for later runs.
+def tune_threshold(tuning: Iterable[QuestionResult]) -> float:
+  """Returns the threshold with the best F1 for questions of known answers."""
+  answers = [result.scored for result in tuning if result.scored]
+  return squad_metrics.score(answers, 0.0)["best_f1_threshold"]
+
+
+def write_threshold(folder: str, threshold: float, weights: str) -> None:
+  """Writes a tuned threshold for later runs.
 
   Args:
     folder: gets the file.
-    tuning: the results of questions whose answers are known.
+    threshold: from `tune_threshold`.
     weights: the checksum of the weights that answered. Later runs take the
       threshold only for these.
   """
-  answers = [result.scored for result in tuning if result.scored]
-  threshold = squad_metrics.score(answers, 0.0)["best_f1_threshold"]
   path = os.path.join(folder, label_files.ANSWER_THRESHOLD)
   label_files.write_tuned(path, weights, {_THRESHOLD: threshold})
-  return threshold
 
 
 def read_threshold(

@@ -25,6 +25,7 @@ _SETTINGS = "settings.json"
 _TRAINING = "training.json"
 _PREDICTION = "prediction.json"
 _CONFIG = "bert_config.json"
+_HELD_OUT = "held_out"  # In the names of settings of what was held out.
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
@@ -292,29 +293,50 @@ def write(
   """
   for examples in sets:
     held_out.write(folder, examples)
-  files.write_json(os.path.join(folder, _SETTINGS), run.model)
 
-  # A run that does not train leaves the records of the training as they are.
+  # A run that does not train leaves the records of the training as they are,
+  # and with them what that held out.
+  path = os.path.join(folder, _SETTINGS)
   if run.training is None:
+    model = {n: x for n, x in run.model.items() if _HELD_OUT not in n}
+    files.write_json(path, {**files.read_json_if_any(path), **model})
     _note_other_answers(trained_folder, run)
     return
+
+  files.write_json(path, run.model)
   _write_training(folder, run.training)
   files.write_json(os.path.join(folder, _PREDICTION), run.answers)
+
+
+def find_other_answers(
+  trained_folder: str, run: RunRecord
+) -> dict[str, tuple[Any, Any]]:
+  """Returns how a run answers otherwise than exports of its weights do.
+
+  Args:
+    trained_folder: the folder of the training whose weights it uses.
+    run: the record of the run.
+
+  Returns:
+    By the name of a setting, its value in prediction.json and that of the run.
+  """
+  path = os.path.join(trained_folder, _PREDICTION)
+  return _find_changes(files.read_json_if_any(path), run.answers)
 
 
 def _note_other_answers(trained, run):
   """Warns if exports of the folder will answer differently from this run."""
   # No error: a user may want to predict with other settings once.
-  path = os.path.join(trained, _PREDICTION)
-  earlier = files.read_json_if_any(path)
   differing = [
     f"{name} {show(new)} instead of {show(old)}"
-    for name, (old, new) in _find_changes(earlier, run.answers).items()
+    for name, (old, new) in find_other_answers(trained, run).items()
   ]
   if differing:
+    path = os.path.join(trained, _PREDICTION)
     progress.note(
       f"note: this run predicts with {', '.join(differing)}; the training and "
-      f"exports of its folder have what is in {path}"
+      f"exports of its folder have what is in {path}, and keep what was tuned "
+      "for that"
     )
 
 

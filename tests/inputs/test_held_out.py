@@ -139,6 +139,10 @@ def test_a_run_writes_what_it_held_out_and_scores_it(tmp_path):
   result = tiny.run("run_classifier", tmp_path, **flags)
   assert result.returncode == 0 and "note:" not in result.stderr
   assert tiny.read_results(tmp_path / "out") == scores
+  # A prediction in between does not make it forget which these are.
+  predicted = {"predict_file": path, "do_predict": True}
+  result = tiny.run("run_classifier", tmp_path, **predicted)
+  assert result.returncode == 0, result.stderr
   result = tiny.run("run_classifier", tmp_path, **flags, seed=7)
   message = "--seed=7 (was 12345)"
   program_flags.assert_refused(result, message)
@@ -190,4 +194,7 @@ def test_a_share_of_what_was_trained_on_is_told(tmp_path):
   flags |= {"do_eval": True, "eval_share": 0.2}
   result = tiny.run("run_classifier", tmp_path, **flags)
   note = "note: --eval_share: the weights may have been trained on these"
+  assert note in result.stderr and result.returncode == 0
+  # Nor does the evaluation make it true that they were held out.
+  result = tiny.run("run_classifier", tmp_path, **flags)
   assert note in result.stderr and result.returncode == 0

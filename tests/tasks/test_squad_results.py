@@ -187,7 +187,8 @@ def test_a_threshold_is_tuned_and_read_again(tmp_path, capsys):
     scored = score(prediction, *truths)
     result = squad_results.QuestionResult(ask(), prediction, scored)
     answered.append(result)
-  assert squad_results.tune_threshold(folder, answered, "this") == 1.5
+  assert squad_results.tune_threshold(answered) == 1.5
+  squad_results.write_threshold(folder, 1.5, "this")
   tuned = squad_results.read_threshold([folder], lambda: "this")
   assert tuned.values == [1.5]
   assert choose("auto", tuned, prefers_tuned=True) == 1.5

@@ -176,7 +176,7 @@ def test_a_prediction_leaves_the_records_of_the_training(folders, capsys):
   assert capsys.readouterr().err == (
     "note: this run predicts with max_seq_length 64 instead of 32, thresholds "
     "0.2,0.5 instead of none; the training and exports of its folder have what "
-    f"is in {trained}/prediction.json\n"
+    f"is in {trained}/prediction.json, and keep what was tuned for that\n"
   )
 
 
