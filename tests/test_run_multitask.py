@@ -211,6 +211,16 @@ def test_an_evaluation_needs_no_flags_of_the_training(tasks, whole):
     assert again.read_text() == path.read_text()
 
 
+def test_a_training_anew_does_not_begin_with_trained_tasks(tasks, whole):
+  folder, entries = tasks
+  out = shutil.copytree(folder / "whole", folder / "lost")
+  for path in [*out.glob("model.ckpt-*"), out / "checkpoint"]:
+    path.unlink()
+  command = tiny.tasks_command(folder, list(entries.values()), out.name, **ALL)
+  message = "would begin anew, but with the weights in "
+  program_flags.assert_refused(program_flags.run_here(command), message)
+
+
 def test_a_task_has_the_defaults_of_its_own_program(tmp_path):
   entry = {
     "name": "qa",

@@ -138,6 +138,10 @@ def _follow_training(settings: _Settings) -> _Settings:
 
 def read_pooling(settings: shared_flags.FineTuningSettings) -> dict[str, str]:
   """Returns the "pooling" that a trained head is on; {} for the pooler."""
+  # What the folder says then is of other weights, which were evaluated there.
+  if output_folder.begins_anew(settings):
+    return {}
+
   recorded = same_run.read_training(output_folder.trained_folder(settings))
   if "pooling" not in recorded:
     return {}

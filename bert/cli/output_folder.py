@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 
 import keras
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 from bert import modeling
 from bert.cli import model_folder, shared_flags
-from bert.data import atomic, files, hub, remote
+from bert.data import atomic, files, hub, remote, sbert_files
 from bert.training import model_selection, same_run
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
@@ -22,12 +23,14 @@ from bert.weights import checkpoints
 # These files say what the model of a folder is.
 _MODEL_FILES = {
   "bert_config.json",
+  "held_out.jsonl",
   hub.RECORD,
   "labels.txt",
   "prediction.json",
   "settings.json",
   "training.json",
   *vocabulary_table.NAMES,
+  *sbert_files.WRITTEN,
 }
 # Features, curves and temporary files, which a run makes before any result.
 _MADE_EARLY = re.compile(r"\.tf_record|^events\.out|^curves\.jsonl$|^\.")
@@ -118,7 +121,11 @@ def _clean_up(folder: str, before: set[str], error_class, error, trace) -> None:
   has_failed = error and not isinstance(error, SystemExit)
   if has_failed and new.issubset(_MODEL_FILES):
     for name in new:
-      files.remove(os.path.join(folder, name))
+      path = os.path.join(folder, name)
+      if os.path.isdir(path):  # That of a pooling.
+        shutil.rmtree(path)
+      else:
+        files.remove(path)
 
 
 def local_folder(
@@ -130,12 +137,25 @@ def local_folder(
   return tempfile.TemporaryDirectory()
 
 
+def begins_anew(settings: shared_flags.TrainingSettings) -> bool:
+  """Returns whether a run is a training that finds no checkpoint of its own."""
+  has_checkpoint = checkpoints.latest_checkpoint(settings.output_dir)
+  return settings.do_train and not has_checkpoint
+
+
 def check_evaluations(settings: shared_flags.FineTuningSettings) -> None:
   """Raises a ValueError if flags, or best weights, contradict evaluations."""
-  if not settings.do_train or settings.evaluates_in_training:
+  if not settings.do_train:
     return
+
   best = model_selection.best_step(settings.output_dir)
-  if best is not None:
+  if best is not None and begins_anew(settings):
+    raise ValueError(
+      f"--output_dir={settings.output_dir}: a training would begin anew, for "
+      f"its checkpoints are gone, and delete the best weights, of step {best}: "
+      "move the folder best away, or choose another --output_dir"
+    )
+  if best is not None and not settings.evaluates_in_training:
     raise ValueError(
       f"--output_dir={settings.output_dir}: its best weights, of step {best}, "
       "would be used instead of those of a training without evaluations: pass "

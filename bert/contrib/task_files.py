@@ -15,6 +15,7 @@ from bert.contrib import (
   task_sampling,
 )
 from bert.data import files
+from bert.weights import checkpoints
 
 # The settings of each kind of task, and the function that checks them.
 KINDS: dict[str, tuple[type, Callable[..., shared_tasks.SharedTask]]] = {
@@ -143,6 +144,19 @@ def prepare(
       f"--best_metric={settings.best_metric}: expected {MEAN}, or a task and "
       f"its score, such as {names[0]}/loss"
     )
+
+  # The folders of tasks have the weights of a training that is complete.
+  anew = settings.do_train and not checkpoints.latest_checkpoint(
+    settings.output_dir
+  )
+  for name in names if anew else ():
+    folder = os.path.join(settings.output_dir, "tasks", name)
+    if checkpoints.latest_checkpoint(folder):
+      raise ValueError(
+        f"--output_dir={settings.output_dir}: its checkpoints are gone, so a "
+        f"training would begin anew, but with the weights in {folder}: move "
+        "the folder tasks away, or choose another --output_dir"
+      )
 
   # --best_metric names the score of one task. The other tasks keep the scores
   # that their entries name, or their programs' usual ones.

@@ -9,13 +9,16 @@ are chosen here from its folder, its data or its first weights. Thresholds are
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import math
 import os
+import re
 from typing import Any, NamedTuple
 
-from bert.data import files, messages, progress
+from bert.data import file_search, files, messages, progress
 
 LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
 ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
 TEMPERATURE = "temperature.json"  # A single-label classifier's.
+TUNED = (LABEL_THRESHOLDS, ANSWER_THRESHOLD, TEMPERATURE)
+_CHECKPOINT = re.compile(r"model\.ckpt-\d+\.index")
 
 
 def write(path: str, labels: Sequence[str]) -> None:
@@ -121,6 +124,19 @@ def read_tuned(
   return None
 
 
+def are_of_weights(path: str) -> bool:
+  """Returns whether a file of labels has the order of the weights beside it.
+
+  A user may also write the file before the training. But a run that only
+  evaluated other weights, or ended before it had any, has left one, too.
+  """
+  if not files.exists(path):
+    return False
+  names = file_search.list_folder(os.path.dirname(path) or ".")
+  has_weights = "best" in names or any(map(_CHECKPOINT.fullmatch, names))
+  return has_weights or "settings.json" not in names
+
+
 def choose(
   path: str,
   labels: Sequence[str],
@@ -132,9 +148,9 @@ def choose(
 ) -> tuple[str, ...]:
   """Returns the labels of a run, in the order of the outputs of its model.
 
-  The labels of an earlier run at `path` count most, because its weights have
-  learned this order. Else `labels` count, put into the order of `head` if there
-  is one, and without them `head` itself.
+  The labels of an earlier run at `path` count most, if its weights have learned
+  this order. Else `labels` count, put into the order of `head` if there is one,
+  and without them `head` itself.
 
   Args:
     path: the file of labels in the output folder.
@@ -150,7 +166,7 @@ def choose(
     ValueError: no labels are known, or they differ.
   """
   arrange = tuple if is_ordered else sorted
-  if files.exists(path):
+  if are_of_weights(path) or (files.exists(path) and not (labels or head)):
     earlier = read(path)
     if labels and arrange(labels) != arrange(earlier):
       raise ValueError(

@@ -14,6 +14,8 @@ MODULES = "modules.json"
 _MODEL = "config_sentence_transformers.json"
 _TOKENIZER = "tokenizer_config.json"
 _TRANSFORMER = "sentence_bert_config.json"
+_POOLING_FOLDER = "1_Pooling"
+WRITTEN = (MODULES, _TRANSFORMER, _POOLING_FOLDER)  # By `write`.
 # The settings of the encoder stand in one file, whose name depends on the age
 # and the kind of the model. The first of them that holds anything counts.
 _ENCODERS = "roberta distilbert camembert albert xlm-roberta xlnet"
@@ -367,7 +369,7 @@ def write(
     for flag, mode in _POOLING_FLAGS.items()
     if mode in _POOLING_MODES
   }
-  path = os.path.join(folder, modules[1]["path"], "config.json")
+  path = os.path.join(folder, _POOLING_FOLDER, "config.json")
   files.write_json(path, {"word_embedding_dimension": size, **config})
   # The tokenizer lower-cases: this key would do it before, accents remaining.
   stated = {"max_seq_length": max_seq_length, "do_lower_case": False}

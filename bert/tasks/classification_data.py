@@ -364,7 +364,8 @@ def choose_labels(
 
   # The training file is read for its labels only if nothing else names them.
   labels = tuple(settings.labels) or task.labels
-  if not labels and task.train and not files.exists(labels_file):
+  is_known = label_files.are_of_weights(labels_file)
+  if not labels and task.train and not is_known:
     examples = classification.read_examples(*task.train)
     if not task.train[0].label_required:  # Only a teacher allows that.
       examples = (e for e in examples if e.label is not None)

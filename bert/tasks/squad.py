@@ -169,9 +169,8 @@ def _text(values: Mapping[str, Any], key: str, location: str) -> str:
   """Returns a text that must be there, but may be empty."""
   text = values.get(key)
   if text is None:
-    raise ValueError(
-      f"{location}: no {key!r}; the keys are {', '.join(values)}"
-    )
+    keys = messages.list_names(values)
+    raise ValueError(f"{location}: no {key!r}; the keys are {keys}")
   if not isinstance(text, str):
     raise ValueError(
       f"{location}: expected a text as {key!r}, found {_shown.repr(text)}"

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.data import files, progress
+from bert.data import files, label_files, progress
 from bert.inputs import held_out
 from bert.training import training_plan
 from bert.weights import checkpoints
@@ -305,7 +305,17 @@ def write(
 
   files.write_json(path, run.model)
   _write_training(folder, run.training)
+  _remove_tuned(folder, run)
   files.write_json(os.path.join(folder, _PREDICTION), run.answers)
+
+
+def _remove_tuned(folder: str, run: RunRecord) -> None:
+  """Removes what was tuned for other answers than those of a training."""
+  paths = [os.path.join(folder, name) for name in label_files.TUNED]
+  others = ", ".join(find_other_answers(folder, run))
+  for path in filter(files.exists, paths if others else ()):
+    files.remove(path)
+    progress.note(f"note: removed {path}: tuned with another {others}")
 
 
 def find_other_answers(

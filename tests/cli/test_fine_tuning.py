@@ -18,6 +18,7 @@ from bert.cli import (
   run_report,
   shared_flags,
 )
+from bert.data import sbert_files
 from bert.encoders import encoder_table
 from bert.training import loss_watch, training_plan
 from bert.weights import checkpoints
@@ -107,6 +108,47 @@ def test_settings_of_others_are_no_training(tmp_path):
   assert output_folder.trained_folder(settings) == "new"
   (tmp_path / "settings.json").write_text('{"max_seq_length": 1}')
   assert output_folder.trained_folder(settings) == "new"
+
+
+@pytest.mark.parametrize(
+  ("trains", "has_weights", "pooling"),
+  [(False, False, "mean"), (True, True, "mean"), (True, False, None)],
+)
+def test_a_new_training_is_not_of_what_was_evaluated_there(
+  tmp_path, trains, has_weights, pooling
+):
+  (tmp_path / "settings.json").write_text('{"pooling": "mean"}')
+  if has_weights:
+    checkpoints.write(str(tmp_path), {"a": np.zeros(1, np.float32)}, 3)
+  settings = shared_flags.FineTuningSettings(
+    output_dir=str(tmp_path), do_train=trains
+  )
+  assert fine_tuning.read_pooling(settings).get("pooling") == pooling
+
+
+def test_best_weights_without_a_checkpoint_are_not_deleted(tmp_path):
+  values = {"a": np.zeros(1, np.float32)}
+  checkpoints.write(str(tmp_path / "best"), values, 7)
+  settings = shared_flags.FineTuningSettings(
+    output_dir=str(tmp_path), do_train=True, eval_every_steps=2
+  )
+  message = "checkpoints are gone, and delete the best weights, of step 7: move"
+  with pytest.raises(ValueError, match=message):
+    output_folder.check_evaluations(settings)
+  checkpoints.write(str(tmp_path), values, 8)
+  output_folder.check_evaluations(settings)
+
+
+def test_a_run_that_made_nothing_leaves_nothing(tmp_path):
+  settings = shared_flags.FineTuningSettings(output_dir=str(tmp_path / "out"))
+  strategy, config = tf.distribute.get_strategy(), modeling.BertConfig(9)
+  with pytest.raises(ValueError, match="one of the labels"):
+    with output_folder.claim(settings, config, strategy):
+      for name in ("held_out.jsonl", "settings.json", "labels.txt"):
+        (tmp_path / "out" / name).write_text("{}")
+      sbert_files.write(str(tmp_path / "out"), 8, "mean", True, 16)
+      raise ValueError("one of the labels is wrong")
+  assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_another_worker_removed_hides_no_fault(tmp_path):

@@ -15,6 +15,30 @@ def test_labels_are_written_and_read(tmp_path):
 
 
 @pytest.mark.parametrize(
+  ("beside", "given", "head", "chosen"),
+  [
+    # Weights have learned the order of the file.
+    (["settings.json", "model.ckpt-7.index"], ["a", "b"], [], ["b", "a"]),
+    (["settings.json", "best"], [], ["a", "b"], ["b", "a"]),
+    # A user wrote it before the training.
+    ([], ["a", "b"], [], ["b", "a"]),
+    # A run that evaluated other weights, or that ended before it had any.
+    (["settings.json"], ["a", "b", "c"], [], ["a", "b", "c"]),
+    (["settings.json"], [], ["a", "b"], ["a", "b"]),
+    # Nothing else says which labels there are.
+    (["settings.json"], [], [], ["b", "a"]),
+  ],
+)
+def test_whose_labels_count(tmp_path, beside, given, head, chosen):
+  path = tmp_path / "labels.txt"
+  path.write_text("b\na\n")
+  for name in beside:
+    (tmp_path / name).write_text("{}")
+  found = label_files.choose(str(path), given, origin="those", head=head)
+  assert list(found) == chosen
+
+
+@pytest.mark.parametrize(
   "labels", [["a", "a"], ["a\nb"], ["a\rb"], [""], [" a"], ["\ufeffa"]]
 )
 def test_labels_that_cannot_be_written(tmp_path, labels):

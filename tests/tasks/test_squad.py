@@ -118,6 +118,10 @@ FAULTS = {
     ),
     (ROW + '"answers": {"text": "42", "answer_start": 12}}', LIST),
     ('{"id": "1", "question": NaN}', "no 'question'"),
+    (
+      '{"id": "1", "%s\\n": 2}' % ("k" * 9000),
+      f"no 'question'; the keys are id, {'k' * 40}...",
+    ),
     ('{"id": "1", "question": "Q"}', "no 'context'"),
     ('{"id": "1", "question": Q}', ""),
   ],

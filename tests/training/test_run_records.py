@@ -180,6 +180,22 @@ def test_a_prediction_leaves_the_records_of_the_training(folders, capsys):
   )
 
 
+@pytest.mark.parametrize("is_other", [True, False])
+def test_what_was_tuned_for_other_answers_is_removed(folders, capsys, is_other):
+  """A training that has nothing to do may still answer otherwise."""
+  own, _ = folders
+  answers = {**ANSWERS, "max_seq_length": 32} if is_other else ANSWERS
+  write_json(own, "prediction.json", answers)
+  write_json(own, "temperature.json", {})
+  same_run.write(str(own), str(own), record())
+  assert read_json(own, "prediction.json") == ANSWERS
+  assert (own / "temperature.json").exists() != is_other
+  path = own / "temperature.json"
+  assert capsys.readouterr().err == is_other * (
+    f"note: removed {path}: tuned with another max_seq_length\n"
+  )
+
+
 def test_what_predictions_need_is_read_with_its_file(tmp_path):
   write_json(tmp_path, "settings.json", {"problem": "tagging"})
   write_json(tmp_path, "prediction.json", {"max_seq_length": 64})
