@@ -140,9 +140,6 @@ def train(
     if run.is_chief:
       variables = checkpoints.model_variables(run.model)
       checkpoints.save(run.folder, step, variables, keep=1)
-      # Of an earlier training with more steps, too, none may stay.
-      for other in set(checkpoints.saved_steps(run.folder)) - {step}:
-        checkpoints.delete(run.folder, other)
 
 
 def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
