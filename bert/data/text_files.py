@@ -132,7 +132,8 @@ def _note_header(path: str, column: str, texts: Iterator[str]) -> None:
   It is no error, because a text may be a word. A name of a column finds the
   header by itself.
   """
-  first, *others = texts if column.isdecimal() else [""]
+  first = next(texts, "")
+  others = list(texts) if column.isdecimal() else []
   is_word = re.compile(r"[A-Za-z_][\w.-]{0,30}").fullmatch
   if is_word(first) and others and not any(map(is_word, others)):
     progress.note(
