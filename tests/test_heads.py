@@ -82,6 +82,9 @@ def test_a_head_drops_though_its_encoder_does_not(make):
   model.dropout_rate = 0.5
   whole, dropped = (model(IDS, MASK, 0 * IDS, seed) for seed in (None, SEED))
   assert np.abs(whole - dropped).max() > 1e-4
+  # As in `fit`, too.
+  drawn = model(IDS, MASK, 0 * IDS, training=True)
+  assert np.abs(whole - drawn).max() > 1e-4
 
 
 SEGMENTS = np.array([[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]], np.int32)
@@ -120,6 +123,8 @@ def test_what_a_model_is_made_of(name):
   assert model.dtype_policy.name == "mixed_bfloat16"
   assert model.bert.dtype_policy.name == "mixed_bfloat16"
   shapes = {v.path: list(v.shape) for v in model.variables}
+  if name == "pretraining":
+    assert model.heads.dtype_policy.name == "mixed_bfloat16"
   encoder = [v.path for v in model.bert.variables]
   assert {n: s for n, s in shapes.items() if n not in encoder} == (
     VARIABLES[name]
@@ -256,11 +261,44 @@ def test_models_of_a_training():
   assert model.dtype_policy.name == "float32" and model.bert.config == CONFIG
 
 
-def test_without_labels_the_output_is_the_vector():
-  model = heads.ClassifierModel(CONFIG, 0, pooling="mean")
+def test_models_of_a_training_are_float32_whatever_keras_is():
+  keras.config.set_dtype_policy("mixed_bfloat16")
+  try:
+    for make in (heads.ClassifierModel, heads.SpanModel):
+      assert make.from_training(CONFIG, 2, {}).compute_dtype == "float32"
+  finally:
+    keras.config.set_dtype_policy("float32")
+
+
+def test_the_scores_of_a_classifier():
+  model = heads.ClassifierModel(CONFIG, 2, dropout_rate=0.5)
+  draw(model.variables)
+  found = model(IDS, MASK, SEGMENTS, SEED)
+  # The encoder's dropout has the number 0, that of the head 1.
+  pooled = model.bert(
+    IDS, MASK, SEGMENTS, modeling.fold_in(SEED, 0)
+  ).pooled_output
+  pooled = modeling.dropout(pooled, 0.5, modeling.fold_in(SEED, 1))
+  scores = pooled @ tf.transpose(model.output_weights) + model.output_bias
+  np.testing.assert_allclose(found, scores, rtol=1e-5)
+
+
+def test_new_heads_have_their_deviations():
+  weights, bias = heads.make_output(100, 200)
+  # Of the original, whatever the config says; cut off at two deviations.
+  assert 0.016 < weights.numpy().std() < 0.019
+  assert np.abs(weights).max() <= 0.04 and not np.any(bias)
+  config = dataclasses.replace(CONFIG, initializer_range=0.0)
+  head = heads.PretrainingModel(config).heads.seq_relationship
+  assert not np.any(head.output_weights)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_without_labels_the_output_is_the_vector(pooling):
+  model = heads.ClassifierModel(CONFIG, 0, pooling=pooling)
   draw(model.variables)
   states = model.bert(IDS, MASK, SEGMENTS).sequence_output
-  expected = heads.pool(states, tf.constant(MASK), "mean")
+  expected = heads.pool(states, tf.constant(MASK), pooling)
   np.testing.assert_allclose(model(IDS, MASK, SEGMENTS), expected, rtol=1e-5)
 
 
