@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import sys
 
 import keras
 import numpy as np
@@ -223,6 +224,21 @@ def test_gelu_has_the_gradient_of_its_formula():
 class TestDropout:
   SEED = tf.constant([3, 4])
 
+  def test_only_a_training_of_keras_draws_a_seed(self):
+    assert modeling.choose_seed(None, False) is None
+    assert modeling.choose_seed(self.SEED, True) is self.SEED
+    drawn = [modeling.choose_seed(None, True) for _ in range(20)]
+    assert {(tuple(seed.shape), seed.dtype) for seed in drawn} == {
+      ((2,), tf.int32)
+    }
+    numbers = np.stack(drawn)
+    assert numbers.min() >= 0 and numbers.max() > 2**30
+    bert = modeling.BertModel(CONFIG)
+    whole, dropped = (
+      bert(IDS, training=trains).pooled_output for trains in (False, True)
+    )
+    assert np.abs(whole - dropped).max() > 1e-6
+
   def test_none_without_a_seed_or_a_rate(self):
     x = tf.ones([5])
     assert modeling.dropout(x, 0.5, None) is x
@@ -339,6 +355,9 @@ class TestConfig:
     )
     assert (config.embedding_width, config.head_size) == (64, 64)
     assert config.layer_norm_epsilon == 1e-12
+    relative = variant.VariantConfig(**any_model.SIZES)
+    fields = json.loads(relative.to_json_string())
+    assert fields["encoder_type"] == "variant"
     plain = modeling.BertConfig(30, layer_norm_eps=1e-5)
     assert (plain.embedding_width, plain.layer_norm_epsilon) == (768, 1e-5)
 
@@ -402,7 +421,7 @@ class TestConfig:
       hidden_dropout_prob=0,
       attention_probs_dropout_prob=0.999,
       initializer_range=0,
-      layer_norm_eps=1,
+      layer_norm_eps=sys.float_info.max,
     )
 
   @pytest.mark.parametrize(
