@@ -202,6 +202,28 @@ def test_bfloat16_keeps_weights_and_logits_in_float32():
   )
 
 
+def test_every_part_has_the_precision_of_the_whole(monkeypatch):
+  bert = modeling.BertModel(CONFIG, "mixed_bfloat16")
+  waiting, names = [bert], set()
+  while waiting:
+    layer = waiting.pop()
+    assert layer.dtype_policy.name == "mixed_bfloat16", layer.path
+    names.add(layer.name)
+    waiting += [part for part, _ in getattr(layer, "parts", ())]
+  assert {"LayerNorm", "dense", "query", "output", "pooler"} <= names
+
+  # A cast of a whole table would cost more than its rows.
+  gather, types = tf.gather, []
+
+  def spy(table, *arguments, **options):
+    types.append(table.dtype)
+    return gather(table, *arguments, **options)
+
+  monkeypatch.setattr(tf, "gather", spy)
+  bert(IDS)
+  assert types == [tf.float32, tf.float32]
+
+
 def test_activations_at_one():
   one = tf.constant(1.0)
   values = {name: float(f(one)) for name, f in modeling.ACTIVATIONS.items()}
