@@ -534,6 +534,11 @@ def test_weights_start_at_the_deviation_of_the_config():
   table = modeling.BertModel(config).embeddings.word_embeddings.numpy()
   # Cut off at two deviations, which leaves 0.88 of one.
   assert abs(table.std() - 0.088) < 0.003 and np.abs(table).max() <= 0.2
+  # All weights do; biases begin at 0, and the scales of norms at 1.
+  flat = modeling.BertModel(dataclasses.replace(CONFIG, initializer_range=0.0))
+  for variable in flat.variables:
+    expected = 1.0 if variable.path.endswith("gamma") else 0.0
+    assert np.all(variable.numpy() == expected), variable.path
 
 
 def test_softmax_and_statistics_are_float32():
