@@ -285,7 +285,7 @@ def test_the_scores_of_a_classifier():
 
 def test_new_heads_have_their_deviations():
   weights, bias = heads.make_output(100, 200)
-  # Of the original, whatever the config says; cut off at two deviations.
+  # The original has 0.02, whatever the config says, cut off at two deviations.
   assert 0.016 < weights.numpy().std() < 0.019
   assert np.abs(weights).max() <= 0.04 and not np.any(bias)
   config = dataclasses.replace(CONFIG, initializer_range=0.0)
