@@ -39,9 +39,6 @@ from bert.training import same_run, training_plan, workers
 
 _Settings = TypeVar("_Settings", bound=shared_flags.FineTuningSettings)
 
-# The key in settings.json of runs that hold out a part of their data.
-_HELD_OUT = "held_out"
-
 
 class Data(NamedTuple):
   """The data of a run, and what ties its model to it."""
@@ -185,7 +182,7 @@ def describe_run(
   if share := getattr(settings, "eval_share", 0):
     # Another seed, other lines or other columns would evaluate on what was
     # trained on.
-    model[_HELD_OUT] = {"eval_share": share, "seed": settings.seed}
+    model[same_run.HELD_OUT] = {"eval_share": share, "seed": settings.seed}
     for dataset in data.dev:
       if dataset.numbers is not None:
         model["held_out_lines"] = dataset.identify_examples()
@@ -443,7 +440,7 @@ class Run(training_run.TrainingRun):
 
 def _warn_of_share(trained: str) -> None:
   """Warns if the evaluated examples may have been trained on."""
-  if _HELD_OUT not in same_run.read_training(trained):
+  if same_run.HELD_OUT not in same_run.read_training(trained):
     print(
       "note: --eval_share: the weights may have been trained on these "
       "examples, for that training held out none",
@@ -488,7 +485,7 @@ def open_run(
     # Earlier runs: those in this folder, and the training of the weights.
     trained = output_folder.trained_folder(settings)
     same_run.check(folder, trained, record)
-    if _HELD_OUT in record.model and not data.train:
+    if same_run.HELD_OUT in record.model and not data.train:
       _warn_of_share(trained)
 
     run = Run(

@@ -76,6 +76,8 @@ def _split_apart(text: str) -> Iterator[str]:
     made = _normalize(text[end])
     if unicodedata.combining(made[0]):
       continue
+
+    # Both apart and together, they must become the same.
     part = text[start:end]
     if _normalize(part + text[end]) == _normalize(part) + made:
       yield part
@@ -130,6 +132,8 @@ class WordSplitter(tokenization.BasicTokenizer):
       for piece in list(part) if index % 2 else _split_apart(part):
         start, end = end, end + len(piece)
         places += [(start, end)] * len(_normalize(piece))
+
+      # What is never split stays as it is.
       if index % 2:
         sources += places
         continue

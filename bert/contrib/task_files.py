@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from bert import run_classifier, run_multiple_choice, run_tagging
-from bert.cli import shared_flags, squad_settings
+from bert.cli import output_folder, shared_flags, squad_settings
 from bert.contrib import (
   causal_language_model,
   masked_language_model,
@@ -146,10 +146,7 @@ def prepare(
     )
 
   # The folders of tasks have the weights of a training that is complete.
-  anew = settings.do_train and not checkpoints.latest_checkpoint(
-    settings.output_dir
-  )
-  for name in names if anew else ():
+  for name in names if output_folder.begins_anew(settings) else ():
     folder = os.path.join(settings.output_dir, "tasks", name)
     if checkpoints.latest_checkpoint(folder):
       raise ValueError(

@@ -18,6 +18,7 @@ LABEL_THRESHOLDS = "thresholds.json"  # A multi-label classifier's, by label.
 ANSWER_THRESHOLD = "null_score_diff_threshold.json"  # SQuAD 2.0's.
 TEMPERATURE = "temperature.json"  # A single-label classifier's.
 TUNED = (LABEL_THRESHOLDS, ANSWER_THRESHOLD, TEMPERATURE)
+# As bert/weights/checkpoints.py, which needs TensorFlow, names them.
 _CHECKPOINT = re.compile(r"model\.ckpt-\d+\.index")
 
 

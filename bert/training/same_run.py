@@ -25,7 +25,7 @@ _SETTINGS = "settings.json"
 _TRAINING = "training.json"
 _PREDICTION = "prediction.json"
 _CONFIG = "bert_config.json"
-_HELD_OUT = "held_out"  # In the names of settings of what was held out.
+HELD_OUT = "held_out"  # In the names of settings of what was held out.
 VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
@@ -298,7 +298,7 @@ def write(
   # and with them what that held out.
   path = os.path.join(folder, _SETTINGS)
   if run.training is None:
-    model = {n: x for n, x in run.model.items() if _HELD_OUT not in n}
+    model = {n: x for n, x in run.model.items() if HELD_OUT not in n}
     files.write_json(path, {**files.read_json_if_any(path), **model})
     _note_other_answers(trained_folder, run)
     return
