@@ -307,9 +307,25 @@ def _folders(settings: shared_flags.StartSettings) -> list[str]:
 
   # The paths themselves and the folders they are in: in this order, each once.
   folders = {}
-  for path in filter(None, paths):
+  for path in map(vocabulary_table.source_of, filter(None, paths)):
     folders |= {path: None, os.path.dirname(path) or ".": None}
   return list(folders)
+
+
+def write_casing(settings: shared_flags.ModelSettings) -> None:
+  """Writes the casing that files beside a model state, to --output_dir.
+
+  A pre-training has no such flag, and no settings.json. Without this, the
+  programs that take the folder as --model would look at its vocabulary alone.
+  """
+  vocab_file = settings.flag_values()["vocab_file"]
+  if vocab_file and (casing := _find_casing(settings)):
+    tokenizer_files.write_casing(
+      settings.output_dir,
+      vocabulary_table.load_vocab(vocab_file),
+      vocabulary_table.kind_of(vocab_file),
+      casing[0],
+    )
 
 
 def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
@@ -331,10 +347,13 @@ def _guess_casing(settings: shared_flags.StartSettings) -> _Casing | None:
   # accents would look cased.
   if settings.given & {"do_lower_case", "strip_accents"}:
     return None
-  is_cased = vocabulary_table.is_cased(vocabulary_table.load_vocab(vocab_file))
-  if is_cased is None:
+  lower = vocabulary_table.looks_lower(
+    vocabulary_table.load_vocab(vocab_file),
+    vocabulary_table.kind_of(vocab_file),
+  )
+  if lower is None:
     return None
-  return not is_cased, f"a guess by the tokens of {vocab_file}"
+  return lower, f"a guess by the tokens of {vocab_file}"
 
 
 def read_dense(stated: Mapping[str, Any]) -> Any:

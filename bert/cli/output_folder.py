@@ -28,6 +28,7 @@ _MODEL_FILES = {
   "labels.txt",
   "prediction.json",
   "settings.json",
+  "tokenizer_config.json",
   "training.json",
   *vocabulary_table.NAMES,
   *sbert_files.WRITTEN,

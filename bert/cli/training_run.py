@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import modeling
-from bert.cli import run_report, shared_flags
+from bert.cli import model_folder, run_report, shared_flags
 from bert.data import files, label_files
 from bert.training import (
   loop,
@@ -56,7 +56,7 @@ class TrainingRun:
   def write_model_files(
     self, vocab_file: str | None, labels: Sequence[str] = ()
   ) -> None:
-    """Writes config, vocabulary and labels, so that --model can be it."""
+    """Writes what a folder needs besides weights, so that --model can be it."""
     path = os.path.join(self.folder, "bert_config.json")
     if not files.exists(path):
       files.write_text(path, self.config.to_json_string())
@@ -64,6 +64,10 @@ class TrainingRun:
       vocabulary_table.copy(vocab_file, self.folder)
     if labels:
       label_files.write(os.path.join(self.folder, "labels.txt"), labels)
+
+    # A fine-tuning records its flag in settings.json.
+    if "do_lower_case" not in self.settings.flags_by_name():
+      model_folder.write_casing(self.settings)
 
   def write_scores_file(
     self, scores: Mapping[str, float], name: str = "eval_results.txt"

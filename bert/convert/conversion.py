@@ -52,12 +52,15 @@ def read(
 
   # The casing: as given, else as a file states it, else by the vocabulary, but
   # tokens with accents look cased.
+  path = _find_naming(folder, vocab_file)
   if do_lower_case is None:
     do_lower_case = folder.do_lower_case
   if do_lower_case is None and strip_accents is not None:
     do_lower_case = True
   if do_lower_case is None:
-    do_lower_case = not vocabulary_table.is_cased(vocabulary)
+    kind = vocabulary_table.kind_of(path)
+    lower = vocabulary_table.looks_lower(vocabulary, kind)
+    do_lower_case = lower is not False
 
   # The head: by the variables that are there, or the only one to be kept.
   if head == "auto":
@@ -74,7 +77,7 @@ def read(
     head=head,
     vocabulary=vocabulary,
     vocab_file=other_vocab,
-    kind=_find_kind(folder, vocab_file, do_lower_case, strip_accents),
+    kind=_find_kind(folder, path, do_lower_case, strip_accents),
     do_lower_case=do_lower_case,
     problem=folder.problem if "output_weights" in values else None,
     labels=_choose_labels(folder, values, labels_file),
@@ -170,14 +173,23 @@ def _read_vocabulary(
   return None, given
 
 
+def _find_naming(folder: models.ModelFolder, vocab_file: str | None) -> str:
+  """Returns the path of the vocabulary whose name says the kind; "" if none."""
+  # A vocab.txt with more tokens is of the kind of the old ones.
+  plain = vocabulary_table.WORD_PIECES
+  for path in filter(None, (vocab_file, folder.vocab_file)):
+    if vocabulary_table.kind_of(path) is not plain:
+      return path
+  return ""
+
+
 def _find_kind(
   folder: models.ModelFolder,
-  vocab_file: str | None,
+  path: str,
   do_lower_case: bool,
   strip_accents: bool | None,
 ) -> vocabulary_table.VocabularyKind:
   """Returns the kind of the vocabulary, which a tokenizer's files may say."""
-  path = vocab_file or folder.vocab_file or ""
   kind = vocabulary_table.kind_of(path)
   if strip_accents and (kind.keeps_accents or not do_lower_case):
     reason = f"{path} keeps accents"

@@ -102,6 +102,26 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   return (lower, casing.path) if casing and isinstance(lower, bool) else None
 
 
+def write_casing(
+  folder: str,
+  vocab: Iterable[str],
+  kind: vocabulary_table.VocabularyKind,
+  do_lower_case: bool,
+) -> None:
+  """States the casing in a folder whose readers would guess the other one.
+
+  Args:
+    folder: of a model, to write tokenizer_config.json to.
+    vocab: its tokens.
+    kind: of its vocabulary.
+    do_lower_case: whether its texts are lower-cased.
+  """
+  guess = vocabulary_table.looks_lower(vocab, kind) is not False
+  if do_lower_case != guess:
+    path = os.path.join(folder, "tokenizer_config.json")
+    files.write_json(path, {"do_lower_case": do_lower_case})
+
+
 def _kind_for(stated: dict[str, _Stated]) -> vocabulary_table.VocabularyKind:
   values = {name: setting.value for name, setting in stated.items()}
   return vocabulary_table.kind_for(values)

@@ -88,10 +88,9 @@ def _write_google(folder: str, model: models.Model) -> list[str]:
   files.write_text(path, model.config.to_json_string())
   if model.labels:
     label_files.write(os.path.join(folder, "labels.txt"), model.labels)
-  if model.do_lower_case != (not vocabulary_table.is_cased(model.vocabulary)):
-    # Readers would guess the other casing.
-    path = os.path.join(folder, "tokenizer_config.json")
-    files.write_json(path, {"do_lower_case": model.do_lower_case})
+  tokenizer_files.write_casing(
+    folder, model.vocabulary, model.kind, model.do_lower_case
+  )
 
   lines = [f"{name}: {len(weights)} variables of the model"]
   if state:

@@ -257,6 +257,20 @@ def is_cased(vocab: Iterable[str], keeps_accents: bool = False) -> bool | None:
   return changed > small / 100
 
 
+def looks_lower(vocab: Iterable[str], kind: VocabularyKind) -> bool | None:
+  """Returns the do_lower_case that a vocabulary shows; None if unknown.
+
+  >>> tokens = ["[UNK]", "sch\xf6n"]
+  >>> looks_lower(tokens, ACCENTS), looks_lower(tokens, WORD_PIECES)
+  (True, False)
+  """
+  # A kind may say it. What it does with accents shows no casing.
+  if "do_lower_case" in kind.asks:
+    return kind.asks["do_lower_case"]
+  cased = is_cased(vocab, kind.keeps_accents)
+  return None if cased is None else not cased
+
+
 def saved_names(vocab_file: str) -> dict[str, str]:
   """Returns the files of a vocabulary by their names in an output folder."""
   kind = kind_of(vocab_file)

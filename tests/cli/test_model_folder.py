@@ -219,6 +219,14 @@ def test_a_vocabulary_may_show_its_casing(folder, token, is_lower, capsys):
     assert read(model=folder, do_lower_case=given).do_lower_case is given
 
 
+def test_lower_case_with_accents_is_known_by_its_name(folder, capsys):
+  """Its tokens look cased."""
+  (folder / "vocab.txt").unlink()
+  (folder / "vocab.accents").write_text("[UNK]\n\xe9t\xe9\n", encoding="utf-8")
+  assert read(model=folder).do_lower_case is True
+  assert not capsys.readouterr().err
+
+
 def test_settings_of_an_editor_are_not_read(folder):
   (folder / "settings.json").write_text("{} // Of an editor.")
   with pytest.raises(ValueError, match="settings.json: not a JSON file"):

@@ -220,6 +220,18 @@ def test_a_vocabulary_with_accents_looks_cased_and_is_not(tmp_path):
   result = convert("accents", strip_accents=False)
   assert result.returncode == 0, result.stderr
   assert (tmp_path / "accents/vocab.accents").exists()
+  # Afterwards nothing has to be passed, nor for more tokens.
   flags["input"] = tmp_path / "accents"
+  more = tmp_path / "more.txt"
+  more.write_text(path.read_text() + "neu\n")
+  rows = len(more.read_text().splitlines())
+  for name, others in (
+    ("again", {}),
+    ("longer", {"vocab_file": more, "resize_vocab": rows}),
+  ):
+    result = convert(name, **others)
+    assert "tokens, do_lower_case=true" in result.stdout, result.stderr
+    assert (tmp_path / name / "vocab.accents").exists()
+    assert not (tmp_path / name / "tokenizer_config.json").exists()
   message = "vocab.accents keeps accents: leave out the flag"
   program_flags.assert_refused(convert("x", strip_accents=True), message)
