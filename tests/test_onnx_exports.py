@@ -137,6 +137,24 @@ def test_a_byte_of_a_file_is_damaged(export, name):
     bert.load(export)
 
 
+def test_weights_are_written_over_while_they_are_open(export):
+  model = bert.load(export)
+  text = tiny_models.TEXTS[0]
+  answer = model(text)
+
+  # Another file of the same name changes nothing.
+  path = export / "model.onnx.data"
+  content = path.read_bytes()
+  path.unlink()
+  path.write_bytes(content)
+  assert model(text) == answer
+
+  model = bert.load(export)
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match="data: was written over while this mod"):
+    model(text)
+
+
 def test_labels_of_another_model(export):
   edit_card(export, labels=["a", "b", "c"])
   with pytest.raises(ValueError, match="has 3 labels, the model scores 2"):

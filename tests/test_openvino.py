@@ -165,6 +165,16 @@ def test_what_cannot_run_is_one_line(export, tmp_path, monkeypatch):
     bert.load(export, engine="openvino")
 
 
+def test_weights_are_written_over_while_they_are_open(export, tmp_path):
+  copy = shutil.copytree(export, tmp_path / "copy")
+  model = bert.load(copy, engine="openvino")
+  model(TEXTS[0])
+  path = copy / "model.onnx.data"
+  path.write_bytes(path.read_bytes())
+  with pytest.raises(ValueError, match="data: was written over while this mod"):
+    model(TEXTS[0])
+
+
 def test_a_damaged_model(export, tmp_path):
   copy = shutil.copytree(export, tmp_path / "copy")
   (copy / "model.onnx").write_bytes(b"not a graph")

@@ -1,6 +1,7 @@
 """The card of an export, export.json: how its answers are made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -69,6 +70,17 @@ class Card:
         files.check_values({name: value}, {name: kinds})
 
 
+@contextlib.contextmanager
+def _all_files() -> Iterator[None]:
+  """Says what to do about a file of an export that cannot be read."""
+  try:
+    yield
+  except OSError as error:
+    raise ValueError(
+      f"{error.filename}: {error.strerror}; copy the whole folder of the export"
+    ) from None
+
+
 def check_file(folder: str, name: str, card: Card) -> None:
   """Compares a file with its hash; a ValueError says that it is another.
 
@@ -78,17 +90,40 @@ def check_file(folder: str, name: str, card: Card) -> None:
     card: of the export.
   """
   path = os.path.join(folder, name)
-  try:
+  with _all_files():
     digest = files.hash_file(path)
-  except OSError as error:
-    raise ValueError(
-      f"{path}: {error.strerror}; copy the whole folder of the export"
-    ) from None
-
   if digest != card.hashes.get(name):
     raise ValueError(
       f"{path}: not the file that {FILE} describes: copy the export again"
     )
+
+
+class WeightsWatch:
+  """Notices whether the weights of an open ONNX export were written over.
+
+  They are mapped into memory: an engine reads from the file what it has not
+  read yet. Written over in place, as by `cp`, it would answer by two models at
+  once. A file that is deleted, or renamed with its folder, stays what it was.
+  """
+
+  def __init__(self, onnx_file: str):
+    """Opens the weights beside a local model.onnx."""
+    self._path = os.path.join(os.path.dirname(onnx_file), ONNX_DATA_FILE)
+    with _all_files():
+      self._file = open(self._path, "rb")  # It outlives its name.
+    self._state = self._read_state()
+
+  def _read_state(self) -> tuple[int, int]:
+    state = os.fstat(self._file.fileno())
+    return state.st_size, state.st_mtime_ns
+
+  def check(self) -> None:
+    """Raises a ValueError if the file was written to since it was opened."""
+    if self._read_state() != self._state:
+      raise ValueError(
+        f"{self._path}: was written over while this model was open: load it "
+        "again, and replace an export by renaming its folder"
+      )
 
 
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from bert.serving import export_card
 
 
 def _open_tensorflow(folder, card, threads, probes):
+  for name in FORMATS["saved_model"].hashed:
+    if name in card.hashes:  # Earlier exports lack these.
+      export_card.check_file(folder, name, card)
   imports.import_tensorflow()  # It takes seconds.
   from bert.serving import tensorflow_engine
 
@@ -67,6 +70,11 @@ FORMATS = {
   "saved_model": Format(
     help="for TensorFlow Serving and predict.py",
     writer="bert.export.saved_model",
+    hashed=(
+      "saved_model.pb",
+      "variables/variables.data-00000-of-00001",
+      "variables/variables.index",
+    ),
     engines={"tensorflow": _open_tensorflow},
   ),
   "litert": Format(

@@ -37,7 +37,12 @@ class Engine:
       card: describes its files.
       threads: how many compute a call; 0 for one for each core.
     """
-    self._session = _open_session(folder, card, threads)
+    path = remote.local_copy(
+      os.path.join(folder, export_card.ONNX_FILE),
+      os.path.join(folder, export_card.ONNX_DATA_FILE),
+    )
+    self._weights = export_card.WeightsWatch(path)
+    self._session = _open_session(folder, path, card, threads)
 
     # Scores get the names of labels by their numbers, so there must be as many
     # of both. A model that has labels calls its scores `logits`.
@@ -64,15 +69,19 @@ class Engine:
     return np.stack(self._call(self._maps, inputs), 1)
 
   def _call(self, names, inputs) -> Any:
-    return self._session.run(names, inputs, self._options)
+    outputs = self._session.run(names, inputs, self._options)
+    self._weights.check()
+    return outputs
 
 
-def _open_session(folder, card, threads) -> onnxruntime.InferenceSession:
-  """Reads the graph and its weights, if both are the files of the card."""
+def _open_session(folder, path, card, threads) -> onnxruntime.InferenceSession:
+  """Reads the graph and its weights, if both are the files of the card.
+
+  `path` is that of the graph, or of the local copy of a remote one.
+  """
   # The runtime trusts the graph that it reads, so a damaged one must be found
   # before.
   export_card.check_file(folder, export_card.ONNX_FILE, card)
-  path = os.path.join(folder, export_card.ONNX_FILE)
 
   options = onnxruntime.SessionOptions()
   options.intra_op_num_threads = threads
@@ -85,9 +94,7 @@ def _open_session(folder, card, threads) -> onnxruntime.InferenceSession:
     hashing = thread.submit(export_card.check_file, folder, weights_file, card)
     try:
       session = onnxruntime.InferenceSession(
-        remote.local_copy(path, os.path.join(folder, weights_file)),
-        options,
-        providers=["CPUExecutionProvider"],
+        path, options, providers=["CPUExecutionProvider"]
       )
     except _FAULTS as error:
       # If the weights are damaged, the error of their hash says more.

@@ -38,11 +38,14 @@ class Engine:
     for name in (export_card.ONNX_FILE, export_card.ONNX_DATA_FILE):
       export_card.check_file(folder, name, card)
 
+    data = os.path.join(folder, export_card.ONNX_DATA_FILE)
+    local = remote.local_copy(path, data)
+    self._weights = export_card.WeightsWatch(local)
+
     self._core = _one_core()
     self._config = {"INFERENCE_NUM_THREADS": threads or os.cpu_count()}
     try:
-      data = os.path.join(folder, export_card.ONNX_DATA_FILE)
-      self._model = self._core.read_model(remote.local_copy(path, data))
+      self._model = self._core.read_model(local)
       self.run = self._compile("f32")
       self.name = "openvino, float32"
     except RuntimeError as error:
@@ -78,6 +81,7 @@ class Engine:
     def infer(inputs):
       request = compiled.create_infer_request()  # As several threads need.
       values = request.infer(dict(inputs))
+      self._weights.check()
       return {name: np.array(values[i]) for i, name in enumerate(nodes)}
 
     return infer

@@ -1,12 +1,14 @@
 """SavedModels: two with the same names, and damaged ones."""
 
 import shutil
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert.serving import tensorflow_engine
+from bert.data import files
+from bert.serving import formats, tensorflow_engine
 
 IDS = {
   name: np.full([1, 2], value, np.int32)
@@ -37,6 +39,31 @@ def folder(tmp_path_factory):
   save(path / "one", 5.0)
   save(path / "two", 7.0)
   return path
+
+
+def test_files_of_two_exports(folder, tmp_path):
+  saved_model = formats.FORMATS["saved_model"]
+  one = folder / "one"
+  hashes = {
+    name: files.hash_file(str(one / name)) for name in saved_model.hashed
+  }
+  card = types.SimpleNamespace(hashes=hashes)
+  load = saved_model.engines["tensorflow"]
+  engine = load(str(one), card, 0, [])
+  assert engine.run(IDS)["total"].tolist() == [15.5, 3.0]
+
+  # A new export that is copied over an old one, and stopped half-way.
+  mixed = shutil.copytree(one, tmp_path / "mixed")
+  shutil.copytree(
+    folder / "two" / "variables", mixed / "variables", dirs_exist_ok=True
+  )
+  with pytest.raises(ValueError, match="not the file that export.json descr"):
+    load(str(mixed), card, 0, [])
+
+  # Earlier exports state the hashes of their vocabulary alone.
+  card.hashes = {"vocab.txt": ""}
+  engine = load(str(mixed), card, 0, [])
+  assert engine.run(IDS)["total"].tolist() == [21.5, 3.0]
 
 
 def test_two_models_with_the_same_names(folder):
