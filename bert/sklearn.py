@@ -12,6 +12,7 @@ optional (requirements/sklearn.txt): no other file imports this one.
 
 from collections.abc import Sequence
 import inspect
+import os
 import pathlib
 import tempfile
 
@@ -20,6 +21,7 @@ import numpy as np
 from bert import loading, run_classifier
 from bert.data import imports
 from bert.training import model_selection
+from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 
 base, multiclass, validation = (
@@ -45,7 +47,11 @@ _SIGNATURE = inspect.Signature(
 
 # Endings of the small files that `bert.load` reads: the settings, the labels,
 # and a vocabulary of any kind.
-_CARRIED = (".json", ".txt", ".model", ".words", ".bpe")
+_CARRIED = {".json", ".txt"} | {
+  os.path.splitext(name)[1]
+  for kind in vocabulary_table.KINDS.values()
+  for name in (kind.name, *kind.beside)
+}
 
 
 class BertClassifier(base.ClassifierMixin, base.BaseEstimator):

@@ -180,6 +180,17 @@ def test_a_pickle_has_the_best_weights(make):
 
 
 @pytest.mark.slow
+def test_a_pickle_has_a_vocabulary_of_any_kind(make):
+  classifier = make(num_train_epochs=1, strip_accents=False).fit(TEXTS, LABELS)
+  folder = pathlib.Path(classifier.model_.folder)
+  assert (folder / "vocab.accents").exists()
+  copy = pickle.loads(pickle.dumps(classifier))
+  np.testing.assert_array_equal(
+    copy.predict_proba(NEW), classifier.predict_proba(NEW)
+  )
+
+
+@pytest.mark.slow
 def test_a_fit_that_fails_leaves_what_was_fitted(make):
   classifier = make(num_train_epochs=1).fit(TEXTS, LABELS)
   expected = classifier.predict_proba(NEW)
