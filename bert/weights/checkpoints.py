@@ -452,7 +452,8 @@ def restore(
       raise
     except ValueError as error:
       raise ValueError(
-        f"{folder} belongs to another model; choose another --output_dir: "
+        _describe_untrained(folder, prefix, variables)
+        or f"{folder} belongs to another model; choose another --output_dir: "
         f"{error}"
       ) from error
 
@@ -462,6 +463,28 @@ def restore(
     use(newest, lambda n: n not in variables and not n.startswith("bert/"))
     return read_step(newest)
   return step
+
+
+def _describe_untrained(folder, prefix, variables) -> str:
+  """Says that a checkpoint lacks the optimizer's state of some variables alone.
+
+  They were frozen, as the pooler is without next-sentence prediction. "" if the
+  checkpoint is of another model.
+  """
+  stored = open_weights(prefix).shapes
+  lacking = sorted(name for name in variables if name not in stored)
+  fits = all(
+    stored.get(name, variable.shape) == tuple(variable.shape)
+    for name, variable in variables.items()
+  )
+  is_state = functools.partial(fitting.is_training_state, names=variables)
+  if not (fits and lacking and all(map(is_state, lacking))):
+    return ""
+  return (
+    f"{prefix} has no {lacking[0]} ({len(lacking)} such variables): the "
+    "training there left some weights as they were, so one that changes them "
+    f"cannot resume it: begin it with --model={folder} and another --output_dir"
+  )
 
 
 def save(

@@ -192,6 +192,25 @@ def test_a_checkpoint_of_another_model_is_no_damaged_one(tmp_path):
   )
 
 
+def test_a_training_left_some_weights_as_they_were(tmp_path):
+  values = {name: np.float32(1) for name in ("a", "a/adam_m", "a/adam_v", "b")}
+  checkpoints.write(str(tmp_path), values, 2)
+  variables = {name: tf.Variable(0.0) for name in [*values, "b/adam_m"]}
+  with pytest.raises(ValueError) as error:
+    checkpoints.restore(str(tmp_path), variables)
+  assert str(error.value) == (
+    f"{tmp_path}/model.ckpt-2 has no b/adam_m (1 such variables): the training "
+    "there left some weights as they were, so one that changes them cannot "
+    f"resume it: begin it with --model={tmp_path} and another --output_dir"
+  )
+
+  # Without its weights, or with others, it is another model.
+  for name, value in (("c", 0.0), ("b", [0.0])):
+    others = {**variables, name: tf.Variable(value)}
+    with pytest.raises(ValueError, match="belongs to another model"):
+      checkpoints.restore(str(tmp_path), others)
+
+
 def test_one_without_a_step_may_hold_the_heads_of_other_tasks(tmp_path):
   values = {"bert/x": np.float32(3), "other/head": np.float32(4)}
   checkpoints.write(str(tmp_path), {**values, "global_step": np.int64(5)}, 1)
