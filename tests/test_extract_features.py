@@ -250,6 +250,7 @@ def test_a_proposed_command_has_flags_of_value_1():
   assert "--layer=1 " in command
 
 
+@pytest.mark.slow
 def test_what_is_proposed_exports_the_vectors(tmp_path, monkeypatch, capsys):
   """Also of a model that was trained for a task, which has another export."""
   monkeypatch.chdir(tmp_path)

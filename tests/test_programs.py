@@ -110,7 +110,7 @@ def test_a_second_run_leaves_the_same_bytes(run, tmp_path):
 
 
 # All programs are called by the same code.
-@fast("run_pretraining", "run_classifier")
+@fast("run_classifier")
 def test_a_call_from_python_leaves_the_same_bytes(run, tmp_path):
   """And it returns the scores of the files; see also test_calls.py."""
   program = importlib.import_module(f"bert.{run.program}")

@@ -333,6 +333,7 @@ def test_regression(tmp_path):
   assert "spearman" in result.stdout
 
 
+@pytest.mark.slow
 def test_pairs_are_ranked_by_query(tmp_path):
   def write(path, numbers):
     lines = ["text\ttext_pair\tlabel\tqid"]

@@ -36,9 +36,8 @@ def test_devices_and_parts_learn_the_same(unmasked, tmp_path):
   unmasked_records.assert_same_on_devices(arguments, tmp_path)
 
 
-@pytest.mark.parametrize(
-  "is_alone", [pytest.param(False, marks=pytest.mark.slow), True]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("is_alone", [False, True])
 def test_what_is_learned_from_a_teacher_resumes(is_alone, unmasked, tmp_path):
   """Killed after three of six steps; alone it leaves the heads."""
   unmasked |= {"teacher": unmasked_records.write_teacher(tmp_path / "teacher")}

@@ -327,6 +327,7 @@ def test_a_causal_model_learns_a_task_and_its_texts(tasks, words, tmp_path):
   assert scores["eval_perplexity"] < 10  # 27 words, at first.
 
 
+@pytest.mark.slow
 def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   steps = {"num_train_steps": 6, "save_checkpoints_steps": 3}
   steps["keep_checkpoint_max"] = 0
@@ -346,6 +347,7 @@ def test_a_causal_task_leaves_alone_what_it_does_not_use(words, tmp_path):
   np.testing.assert_array_equal(early[next_sentence], late[next_sentence])
 
 
+@pytest.mark.slow
 def test_devices_share_the_batches_of_tasks_not_of_the_run(tasks):
   folder, entries = tasks
   flags = {"distribution": "mirrored", "train_batch_size": 3}

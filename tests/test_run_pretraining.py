@@ -439,6 +439,7 @@ def test_a_signal_saves_and_going_on_ends_the_same(data, tmp_path, capfd):
   )
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_though_it_also_ends_who_reads_the_output(data, tmp_path):
   options = LONG_RUN | {"input_file": data, "save_checkpoints_steps": 20_000}
   with subprocess.Popen(

@@ -178,6 +178,7 @@ def test_a_full_disk_is_no_lack_of_memory():
       raise error
 
 
+@pytest.mark.slow
 def test_what_cannot_be_allocated_is_one_line():
   message = "^while thinking: OOM when allocating tensor with shape.* and type "
   with pytest.raises(MemoryError, match=f"{message}float: think less$"):
