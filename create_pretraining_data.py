@@ -12,18 +12,22 @@ validation and test text (2.3 MB, 57,770 records) takes 2.2 s on one core;
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import time
+from typing import Any
 
 from bert.cli import model_folder, pretraining, program, typed_flags
 from bert.data import (
   atomic,
+  file_search,
   files,
   pretraining_data,
   progress,
   record_writer,
   text_files,
 )
+from bert.vocabularies import vocabulary_table
 
 # Many jobs can share a large corpus; each makes one shard of the records. Batch
 # systems tell a job its number, from 0, in these variables: Slurm, Kubernetes,
@@ -84,9 +88,12 @@ def main() -> None:
   # A batch system starts a failed job again, perhaps all of an array: a shard
   # that is complete costs nothing then.
   inputs, outputs = pretraining.expand_files(settings)
+  made_of = None
   if settings.num_shards > 1:
     outputs = [f"{outputs[0]}-{shard:05}-of-{settings.num_shards:05}"]
-    if files.exists(outputs[0]):
+    file_search.check_new_shard(outputs[0])
+    made_of = _describe_shard(settings, inputs)
+    if _is_made(outputs[0], made_of):
       print(f"{outputs[0]} is there: delete it to make it again")
       return
 
@@ -96,6 +103,8 @@ def main() -> None:
   total, records = make_records(
     settings, record_settings, vocabulary, inputs, outputs, shard
   )
+  if made_of:
+    files.write_json(_notes_of(outputs[0]), made_of)
   progress.clear()
   pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, records, start)
@@ -158,6 +167,45 @@ def make_records(
       # Else it would stay in memory while the next one is made.
       del block
     return pretraining_data.add_up(statistics, record_settings), records
+
+
+def _describe_shard(
+  settings: PretrainingDataSettings, inputs: list[str]
+) -> dict[str, Any]:
+  """Returns what decides the records of a shard, as JSON."""
+  flags = {
+    name: getattr(settings, name)
+    for name, flag in settings.flags_by_name().items()
+    if not flag.path and name not in ("shard_index", "num_processes")
+  }
+  sizes = [
+    [os.path.basename(path), os.path.exists(path) and os.path.getsize(path)]
+    for path in inputs
+  ]
+  vocabulary = vocabulary_table.digest(settings.vocab_file)
+  made_of = {"flags": flags, "vocabulary": vocabulary, "text": sizes}
+  return json.loads(json.dumps(made_of))  # As a file returns it.
+
+
+def _notes_of(shard: str) -> str:
+  """Returns the hidden file beside a shard, which no glob for records finds."""
+  folder, name = os.path.split(shard)
+  return os.path.join(folder, f".{name}.json")
+
+
+def _is_made(shard: str, made_of: dict[str, Any]) -> bool:
+  """Returns whether a shard is there; a ValueError if it is of other things."""
+  if not files.exists(shard):
+    return False
+
+  # That of an earlier version has no notes.
+  earlier = files.read_json_if_any(_notes_of(shard)) or made_of
+  for part, value in made_of.items():
+    if earlier.get(part) != value:
+      raise ValueError(
+        f"{shard}: made with other {part}; delete it to make it again"
+      )
+  return True
 
 
 def _check_blocks(settings: PretrainingDataSettings) -> None:

@@ -148,6 +148,20 @@ def test_shards_of_array_jobs_are_the_records_of_one_process(
   again = run(**flags, shard_index=0)  # Before the variable.
   assert again.stdout == f"{names[0]} is there: delete it to make it again\n"
 
+  # An array is sent again, but not with the same flags.
+  for changed, part in (({"masked_lm_prob": 0.2}, "flags"), ({}, "text")):
+    if not changed:
+      with open(folder / "text.txt", "a") as file:
+        file.write("\n\na b\nc d\n")
+    line = run(**{**flags, **changed}, shard_index=0).stderr
+    fault = f"{names[0]}: made with other {part}; delete it to make it again"
+    assert line == f"{PLAIN}.py: error: {fault}\n"
+  line = run(**{**flags, "num_shards": 3}, shard_index=1).stderr
+  assert line == (
+    f"{PLAIN}.py: error: {names[0]}: of another set of shards than "
+    "out-00001-of-00003: delete one set, or name the files of the other alone\n"
+  )
+
 
 def test_one_job_may_have_a_number_and_write_several_files(folder):
   done = run(shard_index=0, output_file="a,b")

@@ -97,7 +97,36 @@ def find_files(settings: _Settings) -> _Settings:
 
   if "do_lower_case" in settings.flags_by_name():
     settings = _with_casing(settings)
+  if "vocab_file" in settings.given:
+    _check_is_of_weights(settings.flag_values()["vocab_file"], path)
   return with_kind(settings)
+
+
+def _check_is_of_weights(vocab_file: str, weights: str) -> None:
+  """Refuses a vocabulary that is another one than that beside the weights.
+
+  Each row of the embeddings has learned what its token means. New tokens may
+  take the place of [unusedN], or follow the last one.
+  """
+  folder = weights
+  if ".ckpt" in os.path.basename(weights) or os.path.isfile(weights):
+    folder = os.path.dirname(weights) or "."
+  if os.path.basename(folder) == "best":
+    folder = os.path.dirname(folder) or "."
+  own_file = vocabulary_table.find([folder]) if folder else None
+  if not own_file or files.hash_file(own_file) == files.hash_file(vocab_file):
+    return
+
+  is_free = vocabulary_table.UNUSED.fullmatch
+  given = vocabulary_table.load_vocab(vocab_file)
+  for token, number in vocabulary_table.load_vocab(own_file).items():
+    if given.get(token) != number and not is_free(token):
+      found = {id_: other for other, id_ in given.items()}.get(number)
+      raise ValueError(
+        f"--vocab_file={vocab_file}: has {found!r:.80} as the id {number}, and "
+        f"{own_file}, with which the weights were trained, {token!r:.80}: "
+        "leave out the flag"
+      )
 
 
 def _with_files(settings: _Settings, model: str) -> _Settings:

@@ -20,6 +20,7 @@ from bert.training import model_selection, same_run
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints
 
+_EXPORT = "export.json"  # As bert/serving/export_card.py, an upper place, says.
 # These files say what the model of a folder is.
 _MODEL_FILES = {
   "bert_config.json",
@@ -59,6 +60,13 @@ def claim(
     raise ValueError(
       f"--output_dir={folder}: TensorFlow reads no checkpoint from a "
       "path with *, ?, [ or \\ in it; choose another"
+    )
+
+  # Whatever loads a folder takes an export in it, and not its checkpoints.
+  if settings.do_train and files.exists(os.path.join(folder, _EXPORT)):
+    raise ValueError(
+      f"--output_dir={folder}: holds an export ({_EXPORT}), which would answer "
+      "in place of what is trained here: choose another folder"
     )
 
   is_chief = strategy.extended.should_checkpoint

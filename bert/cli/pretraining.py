@@ -316,9 +316,17 @@ def expand_files(settings: RecordFlags) -> tuple[list[str], list[str]]:
   if not outputs:
     raise ValueError("--output_file: expected a file or a list of them")
 
+  # A glob may find more than texts: `data/*.txt` also the vocabulary there.
+  vocab_file = vocabulary_table.source_of(settings.vocab_file)
+  for path in inputs:
+    if os.path.realpath(path) == os.path.realpath(vocab_file):
+      raise ValueError(
+        f"--input_file: {path} is the --vocab_file; name the texts alone"
+      )
+
   # An output must not overwrite an input, nor another output. Real paths: two
   # names, or a link, may lead to one file.
-  taken = set(map(os.path.realpath, [*inputs, settings.vocab_file]))
+  taken = set(map(os.path.realpath, [*inputs, vocab_file]))
   for path in outputs:
     if os.path.realpath(path) in taken:
       raise ValueError(

@@ -1,6 +1,7 @@
 """What a pre-training reads: flags, the model's config, and records."""
 
 import functools
+import os
 from typing import TypeVar
 
 from bert import modeling
@@ -73,10 +74,7 @@ def open_files(
   """
   length = settings.max_seq_length
   model_folder.check_length(length, config)
-  train_files = file_search.expand_patterns(settings.input_file, "input_file")
-  eval_files = file_search.expand_patterns(
-    settings.eval_input_file or settings.input_file, "eval_input_file"
-  )
+  train_files, eval_files = _find_records(settings)
 
   # The first record of each file is checked now, since a file of other flags
   # would fail only when its turn comes, perhaps after hours.
@@ -119,6 +117,28 @@ def open_files(
     source=source,
     is_masked=masks,
   )
+
+
+def _find_records(settings) -> tuple[list[str], list[str]]:
+  """Returns the files to train on and those to evaluate on."""
+  train_files = file_search.expand_patterns(settings.input_file, "input_file")
+  eval_files = file_search.expand_patterns(
+    settings.eval_input_file or settings.input_file, "eval_input_file"
+  )
+  for paths in (train_files, eval_files):
+    file_search.check_shards(paths)
+
+  # What is held out must not be trained on. All files, or one alone, may be
+  # meant to be both.
+  trained = set(map(os.path.realpath, train_files))
+  evaluated = set(map(os.path.realpath, eval_files))
+  if settings.do_train and evaluated < trained and settings.eval_input_file:
+    path = next(p for p in eval_files if os.path.realpath(p) in trained)
+    raise ValueError(
+      f"--eval_input_file: {path} is one of the files of --input_file, so it "
+      "would be trained on; name other files"
+    )
+  return train_files, eval_files
 
 
 def _describe_records(settings, config, next_sentence, has_masks):

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 import dataclasses
+import glob
 import os
+import pathlib
 
 from bert.cli import flag_texts, model_folder, typed_flags
 from bert.data import file_search
@@ -131,6 +133,15 @@ def check_files(settings: VocabSettings, inputs: list[str]) -> None:
   # The old vocabulary is read, too: a program does not write over its input.
   read = [*inputs, settings.extend] if settings.extend else inputs
   file_search.check_is_no_input(settings.output_file, read)
+
+  # What follows reads the same texts.
+  output = pathlib.PurePath(os.path.abspath(settings.output_file))
+  for pattern in map(str.strip, settings.input_file.split(",")):
+    if glob.has_magic(pattern) and output.match(os.path.abspath(pattern)):
+      raise ValueError(
+        f"--output_file={settings.output_file}: the next program would find it "
+        f"by --input_file={pattern}, as text; name another folder or ending"
+      )
 
   # All programs tell the kind of a vocabulary by the ending of its name. Some
   # kinds (.json) are read, but not learned here.

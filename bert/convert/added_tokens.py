@@ -81,7 +81,7 @@ def _find_new(model: models.Model, tokens: list[str], path: str) -> list[int]:
     # Three faults, in this order: an old token that is lost or was moved, a
     # token that no text can hold, and one that would have two rows.
     fault = ""
-    is_free = before is None or extension.UNUSED.fullmatch(before)
+    is_free = before is None or vocabulary_table.UNUSED.fullmatch(before)
     if token is None or not is_free:
       fault = (
         f"expected {before!r:.80}, as in the vocabulary of {model.source}; new "

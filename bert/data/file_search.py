@@ -13,6 +13,9 @@ import stat
 
 from bert.data import files, remote
 
+# As create_pretraining_data.py --num_shards and Apache Beam name their files.
+_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})(.*)")
+
 
 def expand_patterns(patterns: str, flag: str) -> list[str]:
   """Returns the files of patterns, separated by commas.
@@ -39,6 +42,30 @@ def expand_patterns(patterns: str, flag: str) -> list[str]:
   if not paths:
     raise ValueError(f"--{flag}: expected a file, a glob or a list of them")
   return paths
+
+
+def check_shards(paths: Iterable[str]) -> None:
+  """Raises a ValueError if files are of two sets of shards of one name.
+
+  A glob finds both: those of a run with another number of shards hold the same
+  text again.
+  """
+  counts = {}
+  for path in paths:
+    if match := _SHARD.fullmatch(path):
+      name, count, ending = match.groups()
+      first, other = counts.setdefault((name, ending), (path, count))
+      if other != count:
+        raise ValueError(
+          f"{first}: of another set of shards than {path}: delete one set, or "
+          "name the files of the other alone"
+        )
+
+
+def check_new_shard(path: str) -> None:
+  """Raises a ValueError if a set of another size is beside a new shard."""
+  name = path.rpartition("-of-")[0].rpartition("-")[0]
+  check_shards([*_glob(f"{glob.escape(name)}-?????-of-?????"), path])
 
 
 def check_is_no_input(output_file: str | None, inputs: Iterable[str]) -> None:

@@ -8,13 +8,11 @@ keep their ids, because the rows of a model's embeddings belong to them.
 import collections
 from collections.abc import Iterable, Mapping
 import heapq
-import re
 
 from bert import tokenization
 from bert.data import files, progress
+from bert.vocabularies import vocabulary_table
 
-# Rows that Google left for the tokens of others.
-UNUSED = re.compile(r"\[unused\d+\]")
 # In characters; create_vocab.py learns from no longer ones either.
 _LONGEST_WORD = 50
 # Candidates to remember. A script of which the old vocabulary has only letters
@@ -53,7 +51,9 @@ def insert(old: Iterable[str], added: Iterable[str]) -> list[str]:
   ['[PAD]', 'gene', 'the', '##ase']
   """
   rest = iter(added)
-  taken = [next(rest, t) if UNUSED.fullmatch(t) else t for t in old]
+  taken = [
+    next(rest, t) if vocabulary_table.UNUSED.fullmatch(t) else t for t in old
+  ]
   return [*taken, *rest]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 import functools
 import importlib
 import os
+import re
 import tempfile
 import types
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from bert.data import files
 WORD_MARK = "\u2581"  # Begins a word, and its first piece, in SentencePiece.
 # The tokens that every vocabulary of a BERT has.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Rows that Google left for the tokens of others.
+UNUSED = re.compile(r"\[unused\d+\]")
 NO_TOKEN = "[no token "  # Begins the line of an id that has no token.
 
 

@@ -44,7 +44,7 @@ def test_a_folder_stands_for_its_files(folder, capsys):
   expected = [config, vocab, str(folder), True]
   assert read_files(model=folder) == expected
   other = folder / "other.txt"
-  other.write_text("[UNK]\n")
+  other.write_text((folder / "vocab.txt").read_text() + "drug\n")
   expected[1] = str(other)
   assert read_files(model=folder, vocab_file=other) == expected
   assert not capsys.readouterr().err
@@ -52,6 +52,27 @@ def test_a_folder_stands_for_its_files(folder, capsys):
   (folder / "best").mkdir()
   (folder / "best" / "checkpoint").write_text("")
   assert read(model=folder).init_checkpoint == str(folder / "best")
+
+
+def test_rows_of_the_embeddings_keep_their_tokens(folder):
+  words = ["[UNK]", "[unused1]", "the", "film"]
+  (folder / "vocab.txt").write_text("\n".join(words))
+  other = folder / "other.txt"
+  # A trained token in another row, or none there.
+  for new in (["[UNK]", "[unused1]", "film", "the"], words[:3]):
+    other.write_text("\n".join(new))
+    fault = f"other.txt: has .* as the id [23], and {folder}/vocab.txt, with wh"
+    for name in ("", "model.ckpt-4", "best", "best/model.ckpt-4"):
+      with pytest.raises(ValueError, match=fault):
+        read(init_checkpoint=folder / name, vocab_file=other)
+
+  # The same, also with spaces; new tokens; nothing to compare.
+  for new in (words, ["[UNK]", "drug", "the ", "film", "dose"]):
+    other.write_text("\n".join(new))
+    read(init_checkpoint=folder, vocab_file=other)
+  (folder / "vocab.txt").unlink()
+  other.write_text("[UNK]")
+  read(init_checkpoint=folder, vocab_file=other)
 
 
 def test_a_pipe_in_a_model_is_refused_before_it_is_read(folder):
