@@ -108,9 +108,13 @@ def _follow_training(settings: _Settings) -> _Settings:
   own = dataclasses.replace(settings, output_dir=folder)
   recorded = same_run.read_training(output_folder.trained_folder(own))
 
-  # A trained head of another library has no record, but shows its problem.
+  # A trained head of another library shows its problem. If it was converted, a
+  # file beside it holds the record of its training.
   if output_folder.starts_elsewhere(own):
     model = own.open_model()
+    for values in model.recorded.values():
+      stated = {name: (value, model.source) for name, value in values.items()}
+      recorded = stated | recorded
     if model.problem:
       recorded["problem"] = model.problem, model.source
 

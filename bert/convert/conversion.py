@@ -79,7 +79,7 @@ def read(
     vocab_file=other_vocab,
     kind=_find_kind(folder, path, do_lower_case, strip_accents),
     do_lower_case=do_lower_case,
-    problem=folder.problem if "output_weights" in values else None,
+    problem=_find_problem(folder, head),
     labels=_choose_labels(folder, values, labels_file),
   )
 
@@ -217,6 +217,15 @@ def _find_head(values, problem: str | None) -> str:
   if BIAS in values:
     return "pretraining" if has_next else "masked_lm"
   return "next_sentence" if has_next else "encoder"
+
+
+def _find_problem(folder: models.ModelFolder, head: str) -> str | None:
+  """Returns the task of a head that is kept, if it is known."""
+  # A classifier's may be one of several.
+  if head == "classifier":
+    return folder.problem
+  answers = ("tagging", "multiple_choice", "question_answering")
+  return head if head in answers else None
 
 
 def _choose_labels(

@@ -1,5 +1,6 @@
 """Opens a model in whatever format it is, by `open_model` alone."""
 
+from collections.abc import Mapping
 import dataclasses
 import functools
 import importlib
@@ -47,6 +48,8 @@ _ELECTRA_NAMES = (
   ("^electra/", "bert/"),
   ("/embeddings_project/", "/embeddings/project/"),
 )
+# What another folder has of its own, in a settings.json.
+_OF_FOLDER = ("vocab_file_sha256", "do_lower_case", "held_out", "eval_share")
 # What stands beside an encoder of vectors has a format of its own.
 read_dense = sentence_dense.read
 # Fields of a config that shapes do not show.
@@ -216,6 +219,7 @@ def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
   # The files of another library have been read: they count most.
   casing = folder.do_lower_case
   problem = folder.problem
+  recorded = folder.recorded
   labels = folder.labels
   if casing is None:
     stated = filter(None, map(tokenizer_files.read_casing, folder.folders))
@@ -224,7 +228,9 @@ def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
   # The settings.json of a training says which task its head has.
   if folder.library == models.GOOGLE:
     runs = map(tokenizer_files.read_run_settings, folder.folders)
-    problem = next((run.get("problem") for run in runs if run), None)
+    run = next(filter(None, runs), {})
+    problem = run.get("problem")
+    recorded = _read_record(folder, run)
   if not labels and (path := _beside(folder, "labels.txt")):
     labels = tuple(label_files.read(path))
   return dataclasses.replace(
@@ -233,7 +239,21 @@ def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
     do_lower_case=casing,
     problem=problem,
     labels=labels,
+    recorded=recorded,
   )
+
+
+def _read_record(
+  folder: models.ModelFolder, run: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns what a training recorded beside its weights; {} if it did not."""
+  # An editor's settings.json says nothing of a vocabulary.
+  if "vocab_file_sha256" not in run:
+    return {}
+  settings = {n: x for n, x in run.items() if not n.startswith(_OF_FOLDER)}
+  path = _beside(folder, models.PREDICTION)
+  answers = files.read_json(path) if path else {}
+  return {models.SETTINGS: settings, models.PREDICTION: answers}
 
 
 def _beside(folder: models.ModelFolder, name: str) -> str | None:

@@ -5,7 +5,7 @@ dense kernel is [in, out], Hugging Face's [out, in].
 
 What transformers has no place for (Adam's slots, the global step, a pooler that
 a head does not use) travels in a file of its own, google_only.safetensors,
-under Google's names.
+under Google's names; what a training recorded in google_only.json.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,9 +23,11 @@ import safetensors.numpy
 from bert import modeling
 from bert.convert import models, weight_files
 from bert.data import files
+from bert.weights import checkpoints
 
 WEIGHTS = weight_files.SAFETENSORS.whole
 GOOGLE_ONLY = "google_only.safetensors"
+RECORD = "google_only.json"
 CONFIG = "config.json"
 _BELONGS_TO = "sha256 of model.safetensors"
 # Files of PyTorch's whose names do not say that they are a model's weights.
@@ -198,14 +200,20 @@ def name_tensors(
     zeros = models.StoredVariable(lambda: np.zeros(shape, np.float32), shape)
     variables.setdefault("bert/embeddings/token_type_embeddings", zeros)
 
+  # Their config has no word for a task of ours that transformers lacks.
+  recorded = _read_record(path)
+  problem = recorded.get(models.SETTINGS, {}).get("problem")
   labels = _read_labels(config_path, settings)
+  if not problem or problem in (*PROBLEM_TYPES, *models.HEADS):
+    problem = _read_problem(settings, labels, variables)
   return models.ModelFolder(
     models.make_weights(path, variables, unread),
     (path,),
     config,
-    problem=_read_problem(settings, labels, variables),
+    problem=problem,
     labels=labels,
     library="a Hugging Face folder",
+    recorded=recorded,
   )
 
 
@@ -307,16 +315,35 @@ def _open_google_only(folder: str) -> dict[str, models.StoredVariable]:
   if not files.exists(path):
     return {}
 
-  # After other weights were trained and saved here, Adam's slots and the step
-  # would be of the old ones.
   variables, metadata = weight_files.open_safetensors(path)
-  weights = os.path.join(folder, WEIGHTS)
+  _check_belongs(path, metadata)
+  return variables
+
+
+def _read_record(folder: str) -> dict[str, Any]:
+  """Returns what a training recorded, as `models.ModelFolder` has it."""
+  path = os.path.join(folder, RECORD)
+  if not files.exists(path):
+    return {}
+
+  content = files.read_json(path)
+  _check_belongs(path, content)
+  allowed = {models.SETTINGS: (dict,), models.PREDICTION: (dict,)}
+  with checkpoints.naming_damage(path):
+    files.check_values(content, allowed)
+  return {name: content[name] for name in allowed}
+
+
+def _check_belongs(path: str, stated: Mapping[str, Any]) -> None:
+  """Refuses a file that states another digest than its folder's weights."""
+  # After other weights were trained and saved here, Adam's slots and the step
+  # would be of the old ones, and so would what is recorded.
+  weights = os.path.join(os.path.dirname(path), WEIGHTS)
   digest = files.exists(weights) and files.hash_file(weights)
-  if metadata.get(_BELONGS_TO) != digest:
+  if stated.get(_BELONGS_TO) != digest:
     raise ValueError(
       f"{path}: does not belong to the {WEIGHTS} beside it; move it away"
     )
-  return variables
 
 
 def to_bert_config(
@@ -440,11 +467,14 @@ def write(folder: str, model: models.Model) -> list[str]:
   # transformers asks for the format before it reads.
   _write_file(path, tensors, {"format": "pt"})
 
-  # The file with the rest names the weights that it belongs to.
+  # The files with the rest name the weights that they belong to.
+  belongs_to = {_BELONGS_TO: files.hash_file(path)}
   rest = {name: values[name] for name in sorted(set(values) - set(names))}
   if rest:
-    belongs_to = {_BELONGS_TO: files.hash_file(path)}
     _write_file(os.path.join(folder, GOOGLE_ONLY), rest, belongs_to)
+  if recorded := model.recorded:
+    path = os.path.join(folder, RECORD)
+    files.write_json(path, {**belongs_to, **recorded})
 
   files.write_json(os.path.join(folder, CONFIG), _make_config(model))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import dataclasses
 import os
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
 
 GOOGLE = "a TF1 checkpoint"
+# What a training recorded: what its model is, and how that answers.
+SETTINGS, PREDICTION = "settings.json", "prediction.json"
 # Shapes by letters: vocabulary, positions, token types, width of embeddings,
 # hidden and intermediate size, labels. A # is the number of a layer.
 # `variables` adds kernel and bias to a dense layer, gamma and beta to a
@@ -94,6 +96,8 @@ class ModelFolder:
   labels: tuple[str, ...] = ()  # The head's; empty if unknown.
   library: str = GOOGLE  # Whose format it has, in words.
   assumed: tuple[str, ...] = ()  # Fields of the config that no file states.
+  # The contents of SETTINGS and PREDICTION, by these names; {} if unknown.
+  recorded: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   @property
   def source(self) -> str:
@@ -120,6 +124,14 @@ class Model:
   def source(self) -> str:
     """The prefix of a checkpoint, or another library's folder."""
     return self.opened.source
+
+  @property
+  def recorded(self) -> Mapping[str, Any]:
+    """What its training recorded, by SETTINGS and PREDICTION; {} if unknown."""
+    # What is recorded of another head does not count.
+    recorded = self.opened.recorded
+    problem = recorded.get(SETTINGS, {}).get("problem")
+    return recorded if problem and problem == self.problem else {}
 
   @property
   def vocabulary_name(self) -> str:

@@ -2,13 +2,19 @@
 
 import importlib
 import os
-from typing import Any
 
 from bert import modeling
 from bert.convert import conversion, huggingface, models, tokenizer_files
 from bert.data import atomic, files, hub, label_files, sbert_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
+
+# Files of numbers that were tuned for certain weights, and what the model is
+# without them.
+_TUNED = {
+  label_files.TEMPERATURE: "temperature: probabilities as they were trained",
+  label_files.ANSWER_THRESHOLD: "tuned threshold for 'no answer'",
+}
 
 
 def write(output_format: str, folder: str, model: models.Model) -> list[str]:
@@ -49,7 +55,9 @@ def write(output_format: str, folder: str, model: models.Model) -> list[str]:
 
     if model.labels:
       lines.append(f"labels: {', '.join(model.labels)}")
-    if model.problem in huggingface.PROBLEM_TYPES:
+    # KerasHub has no head for the other problems.
+    is_written = output_format != "keras_hub" or model.head == "classifier"
+    if model.problem and is_written:
       lines.append(_write_problem(temporary, model, output_format))
     _write_card(temporary, model, lines)
   return lines
@@ -76,10 +84,10 @@ def _write_google(folder: str, model: models.Model) -> list[str]:
   weights = conversion.strip(model).values
   state = set(model.values) - set(weights)
 
-  # A classifier is read like a run's folder, whose checkpoints have a step in
-  # their names.
+  # A model that answers is read like a run's folder, whose checkpoints have a
+  # step in their names.
   step = None
-  if state - {"global_step"} or model.problem in huggingface.PROBLEM_TYPES:
+  if state - {"global_step"} or model.problem:
     step = int(model.values.get("global_step", 0))
   name = os.path.basename(checkpoints.write(folder, model.values, step))
 
@@ -99,46 +107,43 @@ def _write_google(folder: str, model: models.Model) -> list[str]:
 
 
 def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
-  """Writes how a classifier answers, as its training does; returns a line."""
+  """Writes how a model answers, as its training does; returns a line."""
   line = f"problem: {model.problem}"
   if model.problem == "multi_label":
     line += ", without tuned thresholds: 0.5 for every label"
+  for file_name, lost in _TUNED.items():
+    paths = (os.path.join(s, file_name) for s in model.opened.folders)
+    if any(map(files.exists, paths)):
+      line += f", without its {lost}"
+
+  # Hugging Face's folder has files of its own for it, KerasHub's none.
   if output_format == "keras_hub":
-    line += "; not stored: pass --problem"
-  sources = model.opened.folders
-  fitted = (os.path.join(s, label_files.TEMPERATURE) for s in sources)
-  if any(map(files.exists, fitted)):
-    line += ", without its temperature: probabilities as they were trained"
-  if output_format != "google":  # Hugging Face's config.json has it.
+    return f"{line}; not stored: pass --problem, --max_seq_length and the like"
+  answers = model.recorded.get(models.PREDICTION)
+  if not answers:
+    line += "; how it answers is not known: pass --max_seq_length and the like"
+  if output_format != "google":
     return line
 
-  # prediction.json, as the source has it.
-  paths = (os.path.join(source, "prediction.json") for source in sources)
-  recorded = next(filter(None, map(files.read_json_if_any, paths)), None)
-  answers = recorded or {  # The defaults of run_classifier.py.
-    "max_seq_length": min(128, model.config.max_position_embeddings),
-    "doc_stride": None,
-    "window_pooling": "mean",
-  }
-  files.write_json(os.path.join(folder, "prediction.json"), answers)
+  # An export asks for it. run_classifier.py has these defaults.
+  if not answers and model.problem in huggingface.PROBLEM_TYPES:
+    length = min(128, model.config.max_position_embeddings)
+    answers = {"max_seq_length": length, "doc_stride": None}
+    answers |= {"window_pooling": "mean"}
+    line += f", or it reads {length} tokens"
+  if answers:
+    files.write_json(os.path.join(folder, models.PREDICTION), answers)
 
-  # settings.json, with the settings of a training that an export reads.
+  # The part of a training's settings that says what the model is.
   vocabulary = os.path.join(folder, model.vocabulary_name)
-  settings: dict[str, Any] = {
+  settings = {
+    **model.recorded.get(models.SETTINGS, {}),
     "problem": model.problem,
     "do_lower_case": model.do_lower_case,
     "vocab_file_sha256": vocabulary_table.digest(vocabulary),
   }
-  if pooling := _find_pooling(model):
-    settings["pooling"] = pooling
-  files.write_json(os.path.join(folder, "settings.json"), settings)
+  files.write_json(os.path.join(folder, models.SETTINGS), settings)
   return line
-
-
-def _find_pooling(model: models.Model) -> str | None:
-  """Returns the pooling that a classifier has instead of BERT's pooler."""
-  runs = map(tokenizer_files.read_run_settings, model.opened.folders)
-  return next((run["pooling"] for run in runs if "pooling" in run), None)
 
 
 def _write_hugging_face(folder: str, model: models.Model) -> list[str]:
@@ -214,7 +219,7 @@ def _check_fits(
 
   # The head. The class may have no place for some variables, but its own must
   # all be there, with their shapes.
-  if head == "classifier" and _find_pooling(model):
+  if model.recorded.get(models.SETTINGS, {}).get("pooling"):
     raise ValueError(
       f"{model.source}: its classifier has no pooler, that of {class_name} has "
       "one: pass --head=encoder or --output_format=google"

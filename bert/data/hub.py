@@ -44,6 +44,7 @@ _SMALL_FILES = [
   "*_Dense/model.safetensors",  # A matrix and a bias, some megabytes.
   "*_Dense/pytorch_model.bin",
   "prediction.json",
+  "google_only.json",  # As these two, in a folder that was converted.
   label_files.LABEL_THRESHOLDS,
   label_files.ANSWER_THRESHOLD,
   label_files.TEMPERATURE,

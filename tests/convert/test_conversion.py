@@ -369,7 +369,9 @@ def test_labels_and_problems_travel(capsys):
     ("regression", 1, ()),
   ],
 )
-def test_a_head_of_which_nothing_is_stated(tmp_path, problem, count, labels):
+def test_a_head_of_which_nothing_is_stated(
+  tmp_path, capsys, problem, count, labels
+):
   """As transformers saves one whose labels nobody named."""
   make_model = functools.partial(heads.ClassifierModel, num_labels=count)
   names = tuple("abc"[:count])
@@ -381,9 +383,12 @@ def test_a_head_of_which_nothing_is_stated(tmp_path, problem, count, labels):
     pathlib.Path("there/config.json"),
     **dict.fromkeys(("id2label", "label2id", "problem_type"), "drop"),
   )
+  pathlib.Path("there/google_only.json").unlink()
   model = any_model.read("there")
   assert (model.problem, model.labels) == (problem, labels)
   convert(input="there", output="back")
+  line = "how it answers is not known: pass --max_seq_length and the like, or"
+  assert f"problem: {problem}; {line} it reads 16" in capsys.readouterr().out
   assert bert.load("back").task == problem
   # A training from it is free to name its labels.
   assert initial_labels("there") == ()
@@ -404,22 +409,24 @@ def test_a_temperature_is_not_converted_silently(tmp_path, capsys):
   ["multi_label", pytest.param("regression", marks=pytest.mark.slow)],
 )
 def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
-  run, rows = tmp_path / "run", "good film,bad\nvery poor plot,awful\n"
+  run, long = tmp_path / "run", "a very good film and the plot was poor " * 2
+  rows = f"good film,bad\nvery poor plot,awful\n{long},bad\n"
   count = 1 if problem == "regression" else 2
   make_model = functools.partial(heads.ClassifierModel, num_labels=count)
   tiny_models.write_trained(run, problem, make_model)
   if problem == "regression":
     (run / "labels.txt").unlink()
-  answers = {"max_seq_length": 9, "doc_stride": None, "window_pooling": "mean"}
+  # The model has 16 positions, the default are 128 tokens.
+  answers = {"max_seq_length": 9, "doc_stride": 2, "window_pooling": "max"}
   (run / "prediction.json").write_text(json.dumps(answers))
   convert(input=run, output="there")
   convert(input="there", output="back")
   convert(input=run, output="same", output_format="google")
-  assert read_json("same/prediction.json") == answers
+  for folder in ("back", "same"):
+    assert read_json(f"{folder}/prediction.json") == answers
   (tmp_path / "new.csv").write_text(rows)
   flags = {"task_name": "file", "predict_file": "new.csv", "do_predict": True}
   flags |= {"header": "no", "text_column": 0, "text_pair_column": 1}
-  flags["max_seq_length"] = 9
   predicted = {}
   for model in ("run", "there", "back", "same"):
     program_flags.run_main(
@@ -427,8 +434,9 @@ def test_a_converted_classifier_answers_as_its_run(tmp_path, capsys, problem):
       run_classifier.ClassifierSettings,
       **{**flags, "model": model, "output_dir": f"{model}_out"},
     )
-    said = f"--problem={problem}, as {model}"
-    assert said in capsys.readouterr().err
+    said = capsys.readouterr().err
+    for flag in (f"problem={problem}", "max_seq_length=9", "doc_stride=2"):
+      assert f"--{flag}, as {model}" in said
     predicted[model] = pathlib.Path(f"{model}_out/predictions.tsv").read_text()
   assert len({*predicted.values()}) == 1
   model = bert.load("back")
