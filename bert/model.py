@@ -68,6 +68,20 @@ class Model:
     """The SHA-256 of the weights; "" if an earlier export does not state it."""
     return self._model.weights_sha256
 
+  def identify_tokens(self, prompt_name: str | None = None) -> str:
+    """Returns a digest of how texts become tokens.
+
+    Two models with equal weights make other vectors if it differs: by the
+    vocabulary, the casing, the length, or the text of the prompt.
+
+    Args:
+      prompt_name: as for `__call__`.
+    """
+    maker = self._model.maker
+    if prompt_name is not None:
+      maker = maker.with_prompt(prompt_name)
+    return maker.identify_tokens()
+
   def __repr__(self) -> str:
     labels = f"labels={messages.list_names(self.labels)}, " * bool(self.labels)
     return (

@@ -22,6 +22,7 @@ import numpy as np
 
 import bert
 from bert.data import (
+  atomic,
   files,
   messages,
   path_checks,
@@ -36,7 +37,8 @@ from bert.data import (
 from bert.vocabularies import lost_letters
 
 # The record of an index has the vector of this text: two models make different
-# vectors of it. Two --max_seq_length do, too, because the text is longer.
+# vectors of it. Two --max_seq_length do, too, because the text is longer. A few
+# lower-case words may not show what `Model.identify_tokens` does.
 _PROBE = " ".join(f"the {number} films" for number in range(300))
 # Scores of queries and texts that are in memory at once: 256 MB of float32.
 _MOST_SCORES = 1 << 26
@@ -134,6 +136,7 @@ class Index:
       "probe": probe.tolist(),
       vector_index.PROMPT: source.line_prompt_name,
       "weights_sha256": model.weights_sha256,
+      "tokens_sha256": model.identify_tokens(source.line_prompt_name),
     }
     if not record["lines"]:
       raise ValueError(f"--input_file={text}: it is empty")
@@ -199,8 +202,8 @@ class Index:
     """Opens an index that `build` or search.py has made.
 
     Args:
-      path: of the index. The file of its texts must be where it was, or beside
-        the index.
+      path: of the index. The file of its texts must be beside the index, or
+        where it was.
       model: of the same weights as the one that the index was made with.
 
     Raises:
@@ -213,17 +216,10 @@ class Index:
       path_checks.check("index_file", "file", path)
       record = vector_index.read_record(path)
 
-      # Somebody may have moved or copied the folder with both.
-      file = record["input_file"]
-      if not files.exists(file):
-        file = os.path.join(os.path.dirname(path), os.path.basename(file))
-      if not os.path.isfile(file) and not remote.is_remote(file):
-        raise ValueError(
-          f"{path}: made of {record['input_file']}, which is missing"
-        )
-
       # What follows the 64 digits is the column: see `__init__`.
-      column, prompt = record["sha256"][64:], record.get(vector_index.PROMPT)
+      digest, column = record["sha256"][:64], record["sha256"][64:]
+      file = _find_texts(path, record["input_file"], digest)
+      prompt = record.get(vector_index.PROMPT)
       return cls(Source(model.folder, file, column, path, prompt), model)
 
   def search(
@@ -406,11 +402,59 @@ def _write_texts(texts: Any, path: str) -> str:
   # other texts.
   file = f"{path}.jsonl"
   made = [name for name in (file, path, f"{path}.part") if files.exists(name)]
-  if not made:
-    files.write_lines(file, rows)
-  elif made[0] != file or list(files.read_lines(file)) != rows:
-    raise ValueError(f"{made[0]}: made of other texts: pass another path")
+  if made[:1] == [file] and list(files.read_lines(file)) == rows:
+    return file
+  if made and not _is_left_over(file, path):
+    cure = "pass another path"
+    if not files.exists(path) and vector_index.count_begun(path):
+      cure = f"remove {path}.part, {path}.json and {file} to begin anew"
+    raise ValueError(f"{made[0]}: made of other texts: {cure}")
+  files.write_lines(file, rows)
   return file
+
+
+def _is_left_over(file: str, path: str) -> bool:
+  """Returns whether a run has left texts, but no block of their index."""
+  part = f"{path}.part"
+  if files.exists(path) or not files.exists(part):
+    return False
+  with atomic.locked(part) as is_ours:
+    if is_ours is False or vector_index.count_begun(path):
+      return False
+
+  # Another file of this name is the user's own.
+  if not files.exists(file):
+    return True
+  if not files.exists(f"{path}.json"):
+    return False
+  return vector_index.read_record(path)["sha256"][:64] == files.hash_file(file)
+
+
+def _find_texts(path: str, recorded: str, digest: str) -> str:
+  """Returns the file of an index's texts: beside it, or where it was.
+
+  Args:
+    path: of the index.
+    recorded: where the texts were. Somebody may have moved or copied the folder
+      with both, or have another current folder.
+    digest: the SHA-256 of the file. If no file has it, the last one found is
+      returned, and `Index` says that it has changed.
+
+  Raises:
+    ValueError: there is no such file.
+  """
+  beside = os.path.join(os.path.dirname(path), os.path.basename(recorded))
+  found = [
+    file
+    for file in dict.fromkeys((beside, recorded))
+    if os.path.isfile(file) or remote.is_remote(file)
+  ]
+  if not found:
+    raise ValueError(f"{path}: made of {recorded}, which is missing")
+
+  # The content of the last one is checked later, as of every file.
+  *others, last = found
+  return next((f for f in others if files.hash_file(f) == digest), last)
 
 
 def _list_texts(texts: Any, name: str) -> list[str]:

@@ -247,9 +247,10 @@ def test_other_weights_are_refused_however_near(encoder, here):
   with pytest.raises(ValueError, match="NaN"):
     run(here, further)
   # Those of an export are of the model that it was made of.
-  weights = bert.load(encoder).weights_sha256
-  assert len(weights) == 64
-  assert bert.load(encoder / "export").weights_sha256 == weights
+  model, export = bert.load(encoder), bert.load(encoder / "export")
+  assert len(model.weights_sha256) == 64
+  assert export.weights_sha256 == model.weights_sha256
+  assert export.identify_tokens() == model.identify_tokens()
 
 
 def test_a_remote_index_is_refused(encoder, here):

@@ -14,8 +14,10 @@ import pytest
 
 import bert
 from bert import search, searching
-from bert.data import vector_index
+from bert.data import atomic, files, vector_index
+from bert.serving import export_card
 import program_flags
+import tiny
 import tiny_models
 
 LINES = ["the film was good", "bad", "a very awful plot", "great film"]
@@ -138,6 +140,105 @@ def test_a_folder_with_index_and_texts_may_move(here, model):
     (here / "a").mkdir()
 
 
+def test_a_copy_reads_its_own_texts(here, model):
+  (here / "o").mkdir()
+  built = bert.Index.build(model, LINES, "o/i.npy")
+  found = built.search("film")
+  shutil.copytree("o", "copy")
+  for path in (here / "o").iterdir():
+    path.unlink()
+  bert.Index.build(model, LINES[:2], "o/i.npy")
+  assert bert.Index.open("copy/i.npy", model).search("film") == found
+  # A file of the same name beside it is another one.
+  (here / "d").mkdir()
+  bert.Index.build(model, "lines.txt", "d/i.npy")
+  (here / "d/lines.txt").write_text("other\n")
+  assert bert.Index.open("d/i.npy", model).search("film") == found
+  # Neither has the text of the index.
+  (here / "lines.txt").write_text("other\n")
+  with pytest.raises(ValueError, match="made of other text than is in texts=l"):
+    bert.Index.open("d/i.npy", model)
+
+
+def test_a_run_that_made_nothing_does_not_hold_the_name(
+  here, model, monkeypatch
+):
+  encode = model.encode
+
+  def stop(texts, **prompt):
+    if texts == LINES:
+      raise KeyboardInterrupt
+    return encode(texts, **prompt)
+
+  def begin(path):
+    with monkeypatch.context() as patch:
+      patch.setattr(model, "encode", stop)
+      with pytest.raises(KeyboardInterrupt):
+        bert.Index.build(model, LINES, path)
+
+  begin("i.npy")
+  index = bert.Index.build(model, LINES[:3], "i.npy")
+  assert [hit.text for hit in index.search("bad", k=1)] == ["bad"]
+  assert len(index.vectors) == 3 and not os.path.exists("i.npy.part")
+
+  # What another process makes, and a file that no run has written, stay.
+  begin("j.npy")
+  with atomic.locked("j.npy.part"):
+    with pytest.raises(ValueError, match="j.npy.jsonl: made of other texts: p"):
+      bert.Index.build(model, LINES[:3], "j.npy")
+  (here / "j.npy.jsonl").write_text("mine\n")
+  with pytest.raises(ValueError, match="j.npy.jsonl: made of other texts: pas"):
+    bert.Index.build(model, LINES[:3], "j.npy")
+  assert (here / "j.npy.jsonl").read_text() == "mine\n"
+
+
+def export_otherwise(encoder, folder, fields):
+  """Copies an export with other fields of its card, or another vocabulary."""
+  shutil.copytree(encoder, folder)
+  card = json.loads((folder / "export.json").read_text())
+  card = {**card, **fields, "settings": card["settings"] | fields["settings"]}
+  if "vocabulary" in fields:
+    (folder / "vocab.txt").write_text("\n".join(card.pop("vocabulary")) + "\n")
+    digest = files.hash_file(str(folder / "vocab.txt"))
+    card["hashes"] = {**card["hashes"], "vocab.txt": digest}
+  files.write_json(str(folder / "export.json"), export_card.seal(card))
+
+
+@pytest.mark.parametrize(
+  "fields",
+  [
+    {"do_lower_case": False},
+    {"max_seq_length": 15},
+    {"settings": {"default_prompt_name": "line"}},
+    {"settings": {"lower_case": True}},
+    {"vocabulary": [*tiny.SPECIAL, *tiny.VOCABULARY[:4:-1]]},
+  ],
+)
+def test_models_that_make_other_tokens_are_refused(
+  here, encoder, model, monkeypatch, fields
+):
+  """Whatever the vector of the fixed text shows of it."""
+  monkeypatch.setattr(vector_index, "differ", lambda *vectors: False)
+  bert.Index.build(model, "lines.txt", "i.npy")
+  export_otherwise(encoder, here / "other", {"settings": {}, **fields})
+  other = bert.load(here / "other")
+  assert other.weights_sha256 == model.weights_sha256
+  message = "i.npy: made of .* with another vocabulary, casing, length or def"
+  with pytest.raises(ValueError, match=message):
+    bert.Index.build(other, "lines.txt", "i.npy")
+  with pytest.raises(ValueError, match=message):
+    bert.Index.open("i.npy", other)
+
+  # A prompt that is named is the same prompt. Earlier records do not say it.
+  if "default_prompt_name" in fields.get("settings", {}):
+    bert.Index.build(model, "lines.txt", "j.npy", prompt_name="line")
+    bert.Index.open("j.npy", other)
+  record = files.read_json("i.npy.json")
+  del record["tokens_sha256"]
+  files.write_json("i.npy.json", record)
+  assert len(bert.Index.open("i.npy", other).vectors) == len(LINES)
+
+
 def test_a_column_is_opened_again(here, model):
   rows = [{"other": "x", "body": text} for text in LINES]
   (here / "rows.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
@@ -163,7 +264,8 @@ def test_a_kill_is_resumed_with_texts_from_memory(here, model, monkeypatch):
     patch.setattr(model, "encode", stop)
     with pytest.raises(KeyboardInterrupt):
       bert.Index.build(model, LINES, "i.npy")
-  with pytest.raises(ValueError, match="made of other texts"):
+  message = "npy.jsonl: made of other texts: remove i.npy.part, i.npy.json and"
+  with pytest.raises(ValueError, match=f"{message} i.npy.jsonl to begin anew$"):
     bert.Index.build(model, LINES[:3], "i.npy")
   with pytest.raises(ValueError, match="path=i.npy: no such file"):
     bert.Index.open("i.npy", model)

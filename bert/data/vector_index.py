@@ -1,7 +1,8 @@
 """An index of vectors: a .npy of float16, and a record of what it was made of.
 
 The record, JSON beside the index, has the SHA-256 of the text, of the model's
-weights and of the index, and the vector that the model gives to a fixed text.
+weights and of the index, a digest of how the model makes tokens of texts, and
+the vector that it gives to a fixed text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ _RECORD = {
   PROMPT: (str, None),
 }
 # Earlier versions did not record them.
-_WEIGHTS, _INDEX = "weights_sha256", "index_sha256"
+_WEIGHTS, _TOKENS, _INDEX = "weights_sha256", "tokens_sha256", "index_sha256"
 
 
 def differ(found: np.ndarray, expected: np.ndarray) -> bool:
@@ -92,9 +93,10 @@ def make(
       return
 
     # The rows of a killed process are good if they are of the same model and
-    # text. Without a record nobody knows: they are made anew.
-    if file.tell() and files.exists(f"{path}.json"):
-      _check(path, record)
+    # text. Without a record nobody knows: they are made anew. So is what has no
+    # whole block, such as that of a run whose first lines were refused.
+    if count_begun(path):
+      _check(path, record, is_begun=True)
     else:
       file.truncate(0)
     files.write_json(f"{path}.json", record)
@@ -107,20 +109,48 @@ def make(
     atomic.publish(part, path)
 
 
-def _write(file, lines, width, make_rows) -> None:
-  """Appends the missing rows, of which a kill may have cut the last block."""
+def count_begun(path: str) -> int:
+  """Returns how many rows a killed process has left, in whole blocks.
+
+  Args:
+    path: of the index. Its record, which says how long rows are, may be that of
+      another model; without one the rows count as none.
+
+  Raises:
+    ValueError: the record is damaged.
+  """
+  part = f"{path}.part"
+  size = os.path.getsize(part) if files.exists(part) else 0
+  if not (size and files.exists(f"{path}.json")):
+    return 0
+  record = read_record(path)
+  return _count_whole(size, record["lines"], len(record["probe"]))
+
+
+def _count_whole(size: int, lines: int, width: int) -> int:
+  """Returns the rows of whole blocks in so many bytes of an index."""
+  # Anybody may have written the record that says the width.
+  row_bytes = 2 * max(1, width)
+  rows = max(0, size - len(_make_header(lines, width))) // row_bytes
+  return rows // BLOCK * BLOCK
+
+
+def _make_header(lines: int, width: int) -> bytes:
   # A .npy is a header and the numbers, row by row, so rows can be appended.
   header = io.BytesIO()
   array = {"descr": "<f2", "fortran_order": False, "shape": (lines, width)}
   np.lib.format.write_array_header_1_0(header, array)
+  return header.getvalue()
 
+
+def _write(file, lines, width, make_rows) -> None:
+  """Appends the missing rows, of which a kill may have cut the last block."""
   # What is left of a block that was cut is made again.
-  row_bytes = 2 * width
-  rows = max(0, file.tell() - header.tell()) // row_bytes
-  done = rows // BLOCK * BLOCK
-  file.truncate(header.tell() + row_bytes * done if done else 0)
+  header = _make_header(lines, width)
+  done = _count_whole(file.tell(), lines, width)
+  file.truncate(len(header) + 2 * width * done if done else 0)
   if not done:
-    _write_all(file, header.getvalue())
+    _write_all(file, header)
   for block in make_rows(done):
     _write_all(file, block.tobytes())
 
@@ -132,19 +162,23 @@ def _write_all(file, content: bytes) -> None:
     view = view[file.write(view) :]
 
 
-def _check(path: str, new: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check(
+  path: str, new: Mapping[str, Any], is_begun: bool = False
+) -> Mapping[str, Any]:
   """Returns the record of an index; a ValueError if it is of something else.
 
   Args:
     path: of the index.
     new: the record that this run would write.
+    is_begun: whether only a part of it is made.
   """
   old = read_record(path)
 
   # The first difference is named. Records of earlier versions have no checksum
-  # of the weights.
+  # of the weights, or no digest of how tokens are made.
   probes = [np.array(record["probe"]) for record in (old, new)]
   weights = [record.get(_WEIGHTS) for record in (old, new)]
+  tokens = [record.get(_TOKENS) for record in (old, new)]
   fault = ""
   if len(probes[0]) != len(probes[1]):
     sizes = "{} numbers a vector, not the {}".format(*map(len, probes))
@@ -158,8 +192,19 @@ def _check(path: str, new: Mapping[str, Any]) -> Mapping[str, Any]:
     )
   elif all(weights) and weights[0] != weights[1]:
     fault = f"{old['model']} with other weights than --model={new['model']} has"
+  elif all(tokens) and tokens[0] != tokens[1]:
+    # The vector of the fixed text, of a few lower-case words, may not show it.
+    fault = (
+      f"{old['model']} with another vocabulary, casing, length or default "
+      f"prompt than --model={new['model']} has"
+    )
   elif old["sha256"] != new["sha256"]:
     fault = f"other text than is in --input_file={new['input_file']} now"
+  if fault and is_begun:
+    raise ValueError(
+      f"{path}: begun with {fault}: remove {path}.part and {path}.json to "
+      "begin anew"
+    )
   if fault:
     raise ValueError(f"{path}: made of {fault}: pass another --index_file")
   return old

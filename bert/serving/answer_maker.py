@@ -62,6 +62,7 @@ class AnswerMaker(abc.ABC):
 
   def __init__(self, card: export_card.Card, vocab_file: str):
     self.card = card
+    self.vocabulary_digest = vocabulary_table.digest(vocab_file)
     self._tokenizer = vocabulary_table.make_tokenizer(
       vocab_file, card.do_lower_case, self.never_split
     )
@@ -127,6 +128,17 @@ class AnswerMaker(abc.ABC):
     raise ValueError(
       f"prompt_name={name!s:.80}: only models of vectors have prompts"
     )
+
+  def _find_prompt(self) -> str:
+    """Returns what precedes every text: the named prompt, or the default."""
+    return ""
+
+  def identify_tokens(self) -> str:
+    """Returns a digest of how a text becomes tokens, if it is not windows."""
+    card = self.card
+    casing = card.do_lower_case, bool(card.settings.get("lower_case"))
+    decides = casing, card.max_seq_length, self._find_prompt()
+    return export_card.digest([self.vocabulary_digest, *decides])
 
   def encode_all(
     self, requests: Iterable[Any], first: int = 0

@@ -142,16 +142,18 @@ class Features(answer_maker.AnswerMaker):
       return self.with_prompt(request.pop(_PROMPT_NAME)).encode(request)
     return super().encode(request)
 
-  def _encode(self, texts):
+  def _find_prompt(self):
     get = self.card.settings.get
     name = self.prompt_name
     name = get("default_prompt_name") if name is None else name
-    prompt = text_prompts.find_prompt(get("prompts"), name, "prompt_name")
+    return text_prompts.find_prompt(get("prompts"), name, "prompt_name")
 
+  def _encode(self, texts):
     # The second text of a pair has no prompt, but is lower-cased, too.
-    prompts = {"text": prompt}
+    prompts = {"text": self._find_prompt()}
+    lower_case = self.card.settings.get("lower_case")
     prepared = {
-      name: text_prompts.prepare(text, prompts.get(name), get("lower_case"))
+      name: text_prompts.prepare(text, prompts.get(name), lower_case)
       for name, text in texts.items()
     }
     return super()._encode(prepared)

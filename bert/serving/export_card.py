@@ -126,11 +126,16 @@ class WeightsWatch:
       )
 
 
+def digest(content: Any) -> str:
+  """Returns the SHA-256 of a JSON value, in hexadecimal digits."""
+  text = json.dumps(content, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
 def seal(content: Mapping[str, Any]) -> dict[str, Any]:
   """Adds the SHA-256 of an object's other fields as `sha256`."""
   rest = {name: value for name, value in content.items() if name != "sha256"}
-  text = json.dumps(rest, sort_keys=True)
-  return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+  return {**rest, "sha256": digest(rest)}
 
 
 def export_command(model: str, task: str = "") -> str:

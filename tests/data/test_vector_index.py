@@ -16,6 +16,7 @@ RECORD = {
   "lines": 3,
   "probe": [0.5, 0.25],
   "weights_sha256": "1",
+  "tokens_sha256": "3",
 }
 ROWS = np.float16([[1, 2], [3, 4], [5, 6]])
 
@@ -55,6 +56,7 @@ def test_numbers_that_float16_lacks_are_refused():
     ({"probe": [0.5]}, "i.npy: made of m, 1 numbers a vector, not the 2 of"),
     ({"probe": [0.5, 0.75]}, "i.npy: made of m, whose vectors --model=m does"),
     ({"weights_sha256": "2"}, "i.npy: made of m with other weights than --mod"),
+    ({"tokens_sha256": "2"}, "i.npy: made of m with another vocabulary, cas"),
     ({"sha256": "2"}, "i.npy: made of other text than is in --input_file=t"),
     ({"lines": "3"}, "i.npy.json: lines is '3', expected int"),
     ({"line_prompt_name": 3}, "i.npy.json: line_prompt_name is 3, expected st"),
@@ -82,7 +84,7 @@ def test_a_flipped_bit_is_found(tmp_path):
 def test_an_index_of_an_earlier_version_is_read_with_a_note(tmp_path, capsys):
   path = tmp_path / "i.npy"
   make(path)
-  edit(path, index_sha256=None, weights_sha256=None)
+  edit(path, index_sha256=None, weights_sha256=None, tokens_sha256=None)
   found = vector_index.read(str(path), RECORD)
   np.testing.assert_array_equal(found, ROWS)
   assert "i.npy.json is of an earlier version, so" in capsys.readouterr().err
@@ -128,6 +130,46 @@ def test_one_process_makes_it_and_gives_it_its_name(tmp_path, monkeypatch):
   content = path.read_bytes()
   make(path, rows=2 * ROWS)
   assert path.read_bytes() == content and not part.exists()
+
+
+# The record of an earlier run, and what that says of the next one.
+OTHERS = [
+  ({"sha256": "2"}, "begun with other text than is in --input_file=t now"),
+  ({"probe": [0.5], "model": "n"}, "begun with n, 1 numbers a vector, not th"),
+]
+
+
+@pytest.mark.parametrize(("other", "message"), OTHERS)
+def test_what_was_begun_counts_from_its_first_block(
+  tmp_path, monkeypatch, other, message
+):
+  monkeypatch.setattr(vector_index, "BLOCK", 2)
+  path = tmp_path / "i.npy"
+  record = {**RECORD, **other}
+  rows = ROWS[:, : len(record["probe"])]
+
+  def begin(blocks):
+    def make_rows(done):
+      yield from blocks
+      raise ValueError("a line is refused")
+
+    with pytest.raises(ValueError, match="a line is refused"):
+      vector_index.make(str(path), record, make_rows)
+
+  # A row is no block: the next run would make it again.
+  for blocks in ([], [rows[:1]]):
+    begin(blocks)
+    make(path)
+    np.testing.assert_array_equal(vector_index.read(str(path), RECORD), ROWS)
+    path.unlink()
+  begin([rows[:2]])
+  cure = f"remove {path}.part and {path}.json to begin anew$"
+  with pytest.raises(ValueError, match=f"i.npy: {message}.*: {cure}"):
+    make(path)
+  for ending in (".part", ".json"):
+    (tmp_path / f"i.npy{ending}").unlink()
+  make(path)
+  np.testing.assert_array_equal(vector_index.read(str(path), RECORD), ROWS)
 
 
 def test_a_full_disk_names_the_file(tmp_path):
