@@ -85,7 +85,11 @@ def load(
 
 
 def load_again(
-  folder: str, threads: int, engine: str, weights_sha256: str
+  folder: str,
+  threads: int,
+  engine: str,
+  weights_sha256: str,
+  answers_sha256: str = "",
 ) -> model.Model:
   """Loads a model that was pickled.
 
@@ -94,15 +98,22 @@ def load_again(
     threads: likewise.
     engine: likewise.
     weights_sha256: of the model that was pickled.
+    answers_sha256: of what else its answers depend on; "" in pickles of an
+      earlier version.
 
   Raises:
-    ValueError: the folder has other weights now.
+    ValueError: the folder has other weights now, or answers otherwise.
   """
   loaded = load(folder, threads, engine)
   if loaded.weights_sha256 != weights_sha256:
     raise ValueError(
       f"{folder}: its weights are not those of the model that was pickled: "
       "they were trained further, or replaced"
+    )
+  if answers_sha256 not in ("", loaded.answers_sha256):
+    raise ValueError(
+      f"{folder}: it does not answer as the model that was pickled: its "
+      "settings, labels or vocabulary were replaced"
     )
   return loaded
 

@@ -27,7 +27,7 @@ class Model:
   """A trained model; `load` makes it.
 
   Several threads may call one model. A model is pickled as its folder, which
-  must be there with the same weights where the pickle is opened.
+  must be there, and answer in the same way, where the pickle is opened.
 
   Attributes:
     task: a key of `bert.serving.answers.MAKERS`.
@@ -68,6 +68,11 @@ class Model:
     """The SHA-256 of the weights; "" if an earlier export does not state it."""
     return self._model.weights_sha256
 
+  @property
+  def answers_sha256(self) -> str:
+    """The SHA-256 of what answers depend on besides the weights."""
+    return self._model.answers_sha256
+
   def identify_tokens(self, prompt_name: str | None = None) -> str:
     """Returns a digest of how texts become tokens.
 
@@ -94,7 +99,8 @@ class Model:
     # Whoever loads a model imports this file first.
     from bert import loading
 
-    return loading.load_again, (*self._source, self.weights_sha256)
+    digests = self.weights_sha256, self.answers_sha256
+    return loading.load_again, (*self._source, *digests)
 
   def __call__(
     self, texts: Any, prompt_name: str | None = None

@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 
 import bert
-from bert import extract_features
+from bert import extract_features, loading
 from bert import model as calls
-from bert.data import progress
+from bert.data import files, progress
+from bert.serving import export_card
 from bert.weights import checkpoints
 import paths
 import sentence_folder
+import tiny
 import tiny_models
 
 TEXTS = ["the film was good", "bad", "", "a very very awful plot " * 2, "bad"]
@@ -312,6 +314,26 @@ def test_a_pickle_of_a_trained_folder(tmp_path):
   shutil.rmtree(tmp_path)
   with pytest.raises(ValueError, match="no such folder"):
     pickle.loads(content)
+
+
+@pytest.mark.parametrize(
+  "change", [{"labels": ["pos", "neg"]}, {"max_seq_length": 15}, {}]
+)
+def test_a_pickle_of_a_folder_that_answers_otherwise(trained, tmp_path, change):
+  folder = shutil.copytree(trained / "export", tmp_path / "model")
+  content = pickle.dumps(bert.load(folder))
+  card = json.loads((folder / "export.json").read_text()) | change
+  if not change:
+    words = [*tiny.SPECIAL, *tiny.VOCABULARY[:4:-1]]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    digest = files.hash_file(str(folder / "vocab.txt"))
+    card["hashes"]["vocab.txt"] = digest
+  files.write_json(str(folder / "export.json"), export_card.seal(card))
+  with pytest.raises(ValueError, match="model: it does not answer as the mod"):
+    pickle.loads(content)
+  # As a pickle of an earlier version, which does not say it.
+  weights = bert.load(folder).weights_sha256
+  assert loading.load_again(str(folder), 0, "", weights)
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,10 @@ def _find_config(folder: str) -> str | None:
 
 
 def _find_vocab_file(folder: str) -> str:
-  """Returns the vocabulary; a ValueError if it is missing, or lacks tokens."""
+  """Returns the vocabulary; a ValueError if it is missing, or not whole.
+
+  That of a training must be the one that it was trained with.
+  """
   vocab_file = tokenizer_files.find_vocabulary(
     [
       folder,
@@ -288,6 +291,7 @@ def _find_vocab_file(folder: str) -> str:
       f"--model={folder}: holds no {vocabulary_table.NAMES[0]}: pass "
       f"--vocab_file; {file_search.describe_missing(folder)}"
     )
+  tokenizer_files.check_of_training(folder, vocab_file)
 
   # In Hugging Face's folders, tokens that were added later stand in another
   # file: read by vocab.txt alone, the model's last rows would have no token.

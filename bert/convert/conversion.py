@@ -6,6 +6,7 @@ functions that change it return a new one.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import os
 
 import keras
 import numpy as np
@@ -143,8 +144,12 @@ def _read_vocabulary(
 
   The folder's WordPieces are read with the tokens that were added to them
   later. A `vocab_file` may add more at their end; a ValueError if it changes
-  one of them.
+  one of them, or if the folder's own is not that of its training.
   """
+  if folder.vocab_file and not vocab_file:
+    parent = os.path.dirname(folder.vocab_file) or "."
+    tokenizer_files.check_of_training(parent, folder.vocab_file)
+
   # A vocabulary of another kind is copied as it is.
   other = vocab_file or folder.vocab_file
   if other and not vocabulary_table.is_word_pieces(other):

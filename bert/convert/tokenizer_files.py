@@ -309,7 +309,7 @@ def find_vocabulary(folders: Iterable[str]) -> str | None:
     # KerasHub's tokenizer.json holds no tokens.
     path = os.path.join(folder, "tokenizer.json")
     if files.exists(path) and "class_name" not in files.read_json(path):
-      return _write_whole(folder)
+      return _write_copy(tuple(read_vocabulary(folder)))
   return None
 
 
@@ -317,11 +317,18 @@ def find_vocabulary(folders: Iterable[str]) -> str | None:
 _copies = functools.cache(tempfile.TemporaryDirectory)
 
 
-@functools.cache
-def _write_whole(folder: str) -> str:
+@functools.cache  # By content: the tokenizer.json may be replaced.
+def _write_copy(tokens: tuple[str, ...]) -> str:
   path = os.path.join(tempfile.mkdtemp(dir=_copies().name), "vocab.txt")
-  files.write_lines(path, read_vocabulary(folder))
+  files.write_lines(path, tokens)
   return path
+
+
+def check_of_training(folder: str, vocab_file: str) -> None:
+  """Raises a ValueError if the training of a folder had another vocabulary."""
+  # A folder without settings.json is of no training, or of another library.
+  if recorded := read_run_settings(folder).get("vocab_file_sha256"):
+    vocabulary_table.check_digest(vocab_file, recorded, folder)
 
 
 def _compare(path, tokens, whole_path, whole, added) -> None:

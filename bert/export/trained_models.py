@@ -82,11 +82,8 @@ def load_output_dir(folder: str, vocab_file: str) -> TrainedModel:
   """
   # Small files are checked first: the weights take longer to read.
   settings, head = _read_training(folder)
-  if settings["vocab_file_sha256"] != vocabulary_table.digest(vocab_file):
-    raise ValueError(
-      f"{vocab_file}: {folder} was trained with another one; pass the one that "
-      "its training wrote there"
-    )
+  recorded = settings["vocab_file_sha256"]
+  vocabulary_table.check_digest(vocab_file, recorded, folder)
   config = checkpoints.read_config(os.path.join(folder, "bert_config.json"))
   answer_settings = _read_answer_settings(folder, settings, config)
 

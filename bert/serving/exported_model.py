@@ -32,6 +32,9 @@ _PROBES = (
 )
 
 
+# The fields of a card on which answers depend, besides weights and vocabulary.
+_DECIDING = ("kind", "inputs", "labels", "thresholds", "max_seq_length")
+_DECIDING += ("do_lower_case", "settings")
 # From inputs by name to outputs by name.
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
@@ -119,6 +122,12 @@ class ExportedModel:
     if hash_weights:  # The model is in memory.
       return hash_weights()
     return self.card.hashes.get(export_card.WEIGHTS, "")
+
+  @property
+  def answers_sha256(self) -> str:
+    """The SHA-256 of what answers depend on besides the weights."""
+    decides = {name: getattr(self.card, name) for name in _DECIDING}
+    return export_card.digest([decides, self.maker.vocabulary_digest])
 
   def answer(
     self, requests: Sequence[answer_maker.Encoded], most_tokens: int = 0

@@ -171,6 +171,21 @@ def digest(vocab_file: str) -> str:
   return files.hash_file(vocab_file) + (f" {kind.name}" if kind.asks else "")
 
 
+def check_digest(vocab_file: str, recorded: str, folder: str) -> None:
+  """Raises a ValueError if a training recorded the digest of another one.
+
+  Args:
+    vocab_file: the vocabulary.
+    recorded: the digest in the settings.json of the training.
+    folder: of the training.
+  """
+  if recorded != digest(vocab_file):
+    raise ValueError(
+      f"{vocab_file}: {folder} was trained with another one; pass the one that "
+      "its training wrote there"
+    )
+
+
 def strips_marks(vocab_file: str, do_lower_case: bool) -> bool:
   """Returns whether the tokenizer of a vocabulary strips combining marks."""
   return do_lower_case and not kind_of(vocab_file).keeps_accents

@@ -167,6 +167,32 @@ def test_tokens_that_were_added_later_are_not_lost(folder, capsys):
     read_files(model=folder)
 
 
+def test_a_vocabulary_that_was_replaced_is_read_again(folder):
+  """Without a vocab.txt; a process may load the folder twice."""
+  (folder / "vocab.txt").unlink()
+  for tokens in (["[UNK]", "the", "a"], ["[UNK]", "a", "the"]) * 2:
+    ids = {token: number for number, token in enumerate(tokens)}
+    content = {"model": {"type": "WordPiece", "vocab": ids}}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    path = tokenizer_files.find_vocabulary([str(folder)])
+    assert tokenizer_files.read_tokens(path) == tokens
+
+
+def test_the_vocabulary_of_a_training_is_its_own(folder):
+  path = folder / "vocab.txt"
+  digest = vocabulary_table.digest(str(path))
+  (folder / "settings.json").write_text(
+    json.dumps({"vocab_file_sha256": digest, "do_lower_case": True})
+  )
+  assert read(model=folder).vocab_file == str(path)
+  path.write_text("[UNK]\na\n")
+  message = f"{path}: {folder} was trained with another one; pass the one that"
+  with pytest.raises(ValueError, match=message):
+    read(model=folder)
+  # What a user states counts: somebody may have replaced [unused1].
+  assert read(model=folder, vocab_file=path).vocab_file == str(path)
+
+
 def test_no_token_has_several_lines(folder):
   (folder / "added_tokens.json").write_text(r'{"a\nb": 2}')
   with pytest.raises(ValueError, match=r"token 2 is 'a\\nb': a vocabulary "):

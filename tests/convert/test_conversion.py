@@ -535,6 +535,11 @@ def test_a_run_is_converted_with_its_best_weights(capsys):
   convert(input="run", output="there")
   assert capsys.readouterr().out.startswith("read run/best/model.ckpt-7: ")
 
+  # With the vocabulary of its training alone: the converted one has no record.
+  settings = {"vocab_file_sha256": "0"}
+  pathlib.Path("run/settings.json").write_text(json.dumps(settings))
+  refuses("run/vocab.txt: run was trained with another one; pass", input="run")
+
 
 def test_a_head_can_be_left_out(capsys):
   write_google("here")
