@@ -216,7 +216,9 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   # What most objectives train is exported as a model that makes vectors.
   labels = ()
   problem_name = "features"
-  answer_settings = {}
+  answer_settings = settings.columns_to_record()
+  if settings.objective == "sentences":  # Pairs are in other columns.
+    answer_settings = {}
   if settings.objective == "labels":
     problem_name = "single_label"  # It is exported as a classifier.
     labels = classification.find_labels(sets["train"].examples(), problem_name)
@@ -233,7 +235,7 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
     sets["train"] = embedding_data.draw_pairs(sets["fit"], settings.seed)
 
     # Exports of a classifier ask for these; run_classifier.py has flags.
-    answer_settings = {
+    answer_settings |= {
       "doc_stride": None,
       "window_pooling": "mean",
       "has_text_pair": False,

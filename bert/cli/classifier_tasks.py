@@ -117,11 +117,14 @@ def find(settings: Any) -> classification.ClassificationTask:
   # A flag that is ignored would mislead. Its default is accepted, which says
   # what happens anyway, and so is the task's problem: without --do_train
   # `fine_tuning.read_settings` has set that to the one of the trained weights.
+  # What else it has set is of the files of that training.
   flags = settings.flags_by_name()
   for name in _FILE_FLAGS:
     value = getattr(settings, name)
     is_problem = name == "problem" and value == task.problem
-    if value not in ("", flags[name].default) and not is_problem:
+    is_stated = name == "problem" or name in settings.given
+    is_idle = value in ("", flags[name].default)
+    if is_stated and not is_idle and not is_problem:
       raise ValueError(
         f"--{name}: --task_name=file takes it; the files of {task.name} are "
         "those of --data_dir, in columns of their own"

@@ -121,9 +121,10 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
 
     # Last, since it reads the first rows. Remote files need TensorFlow, which
     # is not imported yet.
+    settings = self.with_recorded_columns()
     for kind, path in find_files(self).items():
       if not remote.is_remote(path):
-        find_table(self, kind, path)
+        find_table(settings, kind, path)
 
 
 def find_files(settings: EmbeddingSettings) -> dict[str, str]:

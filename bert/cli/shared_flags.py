@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 import dataclasses
 import os
-from typing import Any
+from typing import Any, Self
 
 from bert.cli import devices, flag_texts, typed_flags
-from bert.data import file_search, messages, path_checks
+from bert.data import file_search, files, messages, path_checks, remote
 from bert.vocabularies import vocabulary_table
 
 # The groups under which --help lists the flags.
@@ -17,6 +17,9 @@ _evaluation = typed_flags.group("Evaluation and prediction")
 
 # Steps that no training reaches: a year at 30 steps a second.
 MOST_STEPS = 10**9
+# Flags of the columns that a training records for later runs. They have no
+# `decides`: a file with other columns is no contradiction.
+_COLUMNS = ("text_column", "text_pair_column", "token_column", "tag_column")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -438,6 +441,33 @@ class DataSettings(SplitSettings, EvaluationSettings):
       "predict": self.do_predict,
     }
     return [kind for kind, is_asked in asked.items() if is_asked]
+
+  def columns_to_record(self) -> dict[str, Any]:
+    """Returns the columns of a training that prediction.json gets.
+
+    A later run without the flag would read another column as text, and no error
+    would say so. What is the default is not recorded.
+    """
+    flags = self.flags_by_name() if self.do_train else {}
+    columns = {name: getattr(self, name) for name in _COLUMNS if name in flags}
+    return {n: x for n, x in columns.items() if x not in ("", flags[n].default)}
+
+  def with_recorded_columns(self) -> Self:
+    """Returns settings that look at files as a training of the model did.
+
+    For `check`, which TensorFlow must not delay. `fine_tuning.read_settings`
+    finds the training by its weights, and follows all that it recorded.
+    """
+    seeds = getattr(self, "seeds", ())
+    folders = [self.output_dir, *(f"{self.output_dir}/seed-{n}" for n in seeds)]
+    folders += [self.model] if self.model else []
+    if self.do_train or any(map(remote.is_remote, folders)):
+      return self
+    paths = (os.path.join(folder, "prediction.json") for folder in folders)
+    recorded = next(filter(None, map(files.read_json_if_any, paths)), {})
+    names = {*_COLUMNS} & self.flags_by_name().keys() & recorded.keys()
+    columns = {n: self.from_json(n, recorded[n]) for n in names - self.given}
+    return dataclasses.replace(self, **columns)
 
 
 def find_data_files(

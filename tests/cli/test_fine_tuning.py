@@ -1,16 +1,25 @@
 """The settings and the summary of fine-tuning programs, without a run."""
 
+from collections.abc import Callable
 import dataclasses
 import json
 import time
 import types
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import modeling, run_classifier, run_squad
+from bert import (
+  modeling,
+  run_classifier,
+  run_embedding,
+  run_squad,
+  run_tagging,
+)
 from bert.cli import (
+  classifier_tasks,
   fine_tuning,
   model_folder,
   output_folder,
@@ -20,9 +29,11 @@ from bert.cli import (
 )
 from bert.data import sbert_files
 from bert.encoders import encoder_table
+from bert.tasks import tagging
 from bert.training import loss_watch, training_plan
 from bert.weights import checkpoints
 import program_flags
+import tiny
 
 
 def test_a_task_that_predicts_nothing_needs_no_file_for_it():
@@ -71,6 +82,131 @@ def test_predicting_follows_the_training_of_the_first_seed(tmp_path, capsys):
       vocab_file="v",
       bert_config_file="c",
     )
+
+
+class Followed(NamedTuple):
+  """What a program trains on, and what later runs read without its flags."""
+
+  settings_class: type
+  open_data: Callable
+  lines: list[str]
+  columns: dict[str, Any]
+  texts: slice  # The fields of an example that hold its texts.
+  first: list[Any]  # What they hold in the first example.
+
+
+FOLLOWED = {
+  "tagging": Followed(
+    run_tagging.TaggingSettings,
+    lambda x: run_tagging.open_data(x, run_tagging.inspect_files(x)),
+    ["1\tgood\tpos\tX", "2\tbad\tneg\tY"],
+    {"token_column": 1, "tag_column": 2},
+    slice(2),
+    [("good", "bad"), ("pos", "neg")],
+  ),
+  "embedding": Followed(
+    run_embedding.EmbeddingSettings,
+    run_embedding.open_data,
+    ["1\tgood\tfilm", "2\tbad\tplot"],
+    {"text_column": "1", "text_pair_column": "2"},
+    slice(1, 3),
+    ["good", "film"],
+  ),
+  # A column has the default's name, and another one was trained on.
+  "classifier": Followed(
+    run_classifier.ClassifierSettings,
+    lambda x: run_classifier.open_data(x, classifier_tasks.read(x)),
+    ["text\tsummary\tlabel", "1\tgood\tpos", "2\tbad\tneg"],
+    {"text_column": "summary"},
+    slice(1, 3),
+    ["good", None],
+  ),
+  "rows": Followed(
+    run_embedding.EmbeddingSettings,
+    run_embedding.open_data,
+    ['{"0": "1", "a": "good", "b": "film"}'],
+    {"text_column": "a", "text_pair_column": "b"},
+    slice(1, 3),
+    ["good", "film"],
+  ),
+}
+
+
+def read_columns(case, folder, **flags):
+  """Reads settings as a program does, which checks the files first."""
+
+  def check_and_read(settings_class):
+    settings_class.read().check()
+    return fine_tuning.read_settings(settings_class)
+
+  if case.settings_class is run_classifier.ClassifierSettings:
+    flags = {"task_name": "file", **flags}
+  flags = tiny.flags_for(folder, **flags)
+  return program_flags.read(case.settings_class, check_and_read, **flags)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_later_runs_read_the_columns_of_the_training(name, tmp_path, capsys):
+  case = FOLLOWED[name]
+  file = tmp_path / ("data.jsonl" if name == "rows" else "data.tsv")
+  file.write_text("\n".join(case.lines) + "\n")
+  tiny.write_model(tmp_path)
+  out = tmp_path / "out"
+  out.mkdir()
+  (out / "labels.txt").write_text("neg\npos\n")
+
+  flags = {"do_train": True, "train_file": file, **case.columns}
+  recorded = case.open_data(read_columns(case, tmp_path, **flags))
+  recorded = dict(recorded.answer_settings)
+  assert {name: recorded[name] for name in case.columns} == case.columns
+  (out / "prediction.json").write_text(json.dumps(recorded))
+  assert not capsys.readouterr().err
+
+  flags = {"do_predict": True, "predict_file": file}
+  data = case.open_data(read_columns(case, tmp_path, **flags))
+  [dataset] = data.test
+  first = next(iter(dataset.examples()))
+  assert list(first[case.texts]) == case.first
+  errors = capsys.readouterr().err
+  for flag, value in case.columns.items():
+    assert f"--{flag}={value}, as {out / 'prediction.json'} says\n" in errors
+  # Only a training says which columns later runs read.
+  assert not case.columns.keys() & data.answer_settings.keys()
+
+  # A flag that is given counts.
+  flags |= dict.fromkeys(list(case.columns)[:1], 0)
+  if name != "rows":  # JSON Lines have no numbers.
+    data = case.open_data(read_columns(case, tmp_path, **flags))
+    first = next(iter(data.test[0].examples()))
+    assert first[case.texts][0] in (("1", "2"), "1")
+
+
+def test_columns_of_other_files_are_not_followed(tmp_path):
+  tiny.write_model(tmp_path)
+  (tmp_path / "out").mkdir()
+  record = tmp_path / "out" / "prediction.json"
+  record.write_text('{"token_column": 2}')
+  file = tmp_path / "data.jsonl"
+  file.write_text('{"tokens": ["good"], "tags": ["pos"]}\n')
+  flags = {"do_predict": True, "predict_file": file}
+  case = FOLLOWED["tagging"]
+  [source] = run_tagging.inspect_files(
+    read_columns(case, tmp_path, **flags)
+  ).values()
+  [sentence] = tagging.read_sentences(source)
+  assert sentence.words == ("good",) and sentence.tags == ("pos",)
+  with pytest.raises(ValueError, match="JSON Lines have keys and no columns"):
+    read_columns(case, tmp_path, **flags, token_column=2)
+
+  # The files of a benchmark have columns of their own.
+  record.write_text('{"text_column": "body"}')
+  (tmp_path / "dev.tsv").write_text("1\t1\t2\tgood\tbad\n")
+  flags = {"data_dir": tmp_path, "do_eval": True}
+  case = FOLLOWED["classifier"]
+  settings = read_columns(case, tmp_path, task_name="mrpc", **flags)
+  assert classifier_tasks.read(settings).name == "mrpc"
+  with pytest.raises(ValueError, match="--text_column: --task_name=file takes"):
+    read_columns(case, tmp_path, task_name="mrpc", text_column="a", **flags)
 
 
 @pytest.mark.parametrize(
