@@ -11,7 +11,7 @@ import os
 from typing import Any, NamedTuple
 
 from bert.data import files, messages, tables
-from bert.serving import answer_maker, export_card
+from bert.serving import answer_maker, answers, export_card
 from bert.tasks import multiple_choice
 
 _CHOICES = answer_maker.CHOICES
@@ -234,7 +234,7 @@ def _find_places(
 
   # By the flags, if they are numbers.
   given = [x for x in (source.text_column, source.text_pair_column) if x]
-  if given and len(given) != len(names):
+  if given and len(given) not in (len(names), _num_required(card)):
     raise ValueError(
       f"--text_column and --text_pair_column are {' and '.join(given)}; "
       f"expected a column for each of {' and '.join(names)}"
@@ -250,8 +250,8 @@ def _find_places(
   if is_alike and not given:
     return of_training, True
   for columns in [given] if given else known:
-    is_there = len(columns) == len(names) and set(columns) <= set(cells)
-    if is_there and header != "no":
+    is_whole = len(columns) == len(names) or given or len(cells) == 1
+    if is_whole and set(columns) <= set(cells) and header != "no":
       return list(map(cells.index, columns)), True
   if given:
     raise ValueError(
@@ -277,9 +277,23 @@ def _known_columns(card: export_card.Card) -> list[list[Any]]:
   """Returns the columns of the training, the inputs' names, and GLUE's."""
   names = list(card.inputs)
   trained = card.training.get("columns") or {}
-  # A model of one text takes the first of two names.
-  usual = [list(columns[: len(names)]) for columns in _HEADERS]
-  return [[trained.get(name) for name in names], names, *usual]
+  of_training = [trained.get(name) for name in names]
+
+  # A model of one text takes the first of two names. One of vectors may do so,
+  # whose second text is for pairs alone.
+  usual = [
+    list(columns[:count])
+    for count in dict.fromkeys((len(names), _num_required(card)))
+    for columns in (names, *_HEADERS)
+    if len(columns) >= count
+  ]
+  return [of_training, *usual]
+
+
+def _num_required(card: export_card.Card) -> int:
+  """Returns how many columns a table of inputs must have."""
+  takes_texts = answers.find_maker(card.kind) is answers.Features
+  return 1 if takes_texts else len(card.inputs)
 
 
 def _find_choices(cells: Sequence[str]) -> _Places:

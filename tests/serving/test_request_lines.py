@@ -230,6 +230,35 @@ def test_columns_of_files_that_training_reads(tmp_path, names, rows, columns):
 
 
 @pytest.mark.parametrize(
+  ("rows", "flags"),
+  [
+    (["text", "the film", "bad"], {}),
+    (["sentence", "the film", "bad"], {}),
+    (["id\ttext", "0\tthe film", "1\tbad"], {"text_column": "text"}),
+    (["0\tthe film", "1\tbad"], {"text_column": "1"}),
+  ],
+)
+def test_a_model_of_vectors_takes_texts_and_pairs(tmp_path, rows, flags):
+  names = ["text", "text_pair"]
+  maker = tiny_models.make_maker(tmp_path, names, "features")
+  path = tmp_path / "test.tsv"
+  path.write_text("".join(f"{row}\n" for row in rows))
+  found = [line.request for line in read(path, maker, **flags)]
+  assert found == [line.request for line in read(["the film", "bad"], maker)]
+
+  # A name that is there beside an unknown one is a text, or half of a pair.
+  path.write_text("text\tother\nbad\tfilm\n")
+  found = [line.request for line in read(path, maker)]
+  pairs = ["text\tother", "bad\tfilm"]
+  assert found == [line.request for line in read(pairs, maker)]
+
+  # What classifies pairs must have both.
+  maker = tiny_models.make_maker(tmp_path, names)
+  with pytest.raises(ValueError, match="a column for each of text and text_p"):
+    read(path, maker, text_column="text")
+
+
+@pytest.mark.parametrize(
   ("columns", "format", "message"),
   [
     (("c", None), "tsv", "no header with c; the first row is: a, b"),
