@@ -97,9 +97,10 @@ def find_files(settings: _Settings) -> _Settings:
 
   if "do_lower_case" in settings.flags_by_name():
     settings = _with_casing(settings)
+  settings = with_kind(settings)
   if "vocab_file" in settings.given:
     _check_is_of_weights(settings.flag_values()["vocab_file"], path)
-  return with_kind(settings)
+  return settings
 
 
 def _check_is_of_weights(vocab_file: str, weights: str) -> None:
@@ -114,8 +115,19 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   if os.path.basename(folder) == "best":
     folder = os.path.dirname(folder) or "."
   own_file = vocabulary_table.find([folder]) if folder else None
-  if not own_file or files.hash_file(own_file) == files.hash_file(vocab_file):
+  digest = vocabulary_table.digest
+  if not own_file or digest(own_file) == digest(vocab_file):
     return
+  flag = f"--vocab_file={vocabulary_table.source_of(vocab_file)}"
+
+  # One list of tokens may be of several kinds, and a vocab.txt of any of them.
+  kind = vocabulary_table.kind_of(own_file)
+  is_plain = kind is vocabulary_table.WORD_PIECES
+  if not is_plain and kind is not vocabulary_table.kind_of(vocab_file):
+    raise ValueError(
+      f"{flag}: not a {kind.name}, as {own_file}, with which the weights "
+      "were trained: leave out the flag"
+    )
 
   is_free = vocabulary_table.UNUSED.fullmatch
   given = vocabulary_table.load_vocab(vocab_file)
@@ -123,7 +135,7 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
     if given.get(token) != number and not is_free(token):
       found = {id_: other for other, id_ in given.items()}.get(number)
       raise ValueError(
-        f"--vocab_file={vocab_file}: has {found!r:.80} as the id {number}, and "
+        f"{flag}: has {found!r:.80} as the id {number}, and "
         f"{own_file}, with which the weights were trained, {token!r:.80}: "
         "leave out the flag"
       )

@@ -196,6 +196,12 @@ def _restore(folder: str, model: heads.HeadModel) -> str:
 def _read_answer_settings(folder, settings, config) -> dict[str, Any]:
   """Reads what answers depend on, and the columns of the training's files."""
   path = os.path.join(folder, "prediction.json")
+  if not files.exists(path):
+    raise ValueError(
+      f"{path}: no such file, so how the model answers is not known (it was "
+      "converted from one that does not say): a run_*.py --do_predict with "
+      f"--model={folder} takes --max_seq_length and the like"
+    )
   problem_name = settings["problem"]
   takes_pairs = config.type_vocab_size > 1
 

@@ -66,6 +66,15 @@ def test_rows_of_the_embeddings_keep_their_tokens(folder):
       with pytest.raises(ValueError, match=fault):
         read(init_checkpoint=folder / name, vocab_file=other)
 
+  # The same list, whose texts kept their accents.
+  (folder / "vocab.txt").rename(folder / "vocab.accents")
+  other.write_text("\n".join(words))
+  fault = f"other.txt: not a vocab.accents, as {folder}/vocab.accents, with wh"
+  with pytest.raises(ValueError, match=fault):
+    read(init_checkpoint=folder, vocab_file=other)
+  read(init_checkpoint=folder, vocab_file=other, strip_accents=False)
+  (folder / "vocab.accents").rename(folder / "vocab.txt")
+
   # The same, also with spaces; new tokens; nothing to compare.
   for new in (words, ["[UNK]", "drug", "the ", "film", "dose"]):
     other.write_text("\n".join(new))
