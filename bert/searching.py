@@ -22,7 +22,6 @@ import numpy as np
 
 import bert
 from bert.data import (
-  atomic,
   files,
   messages,
   path_checks,
@@ -191,11 +190,12 @@ class Index:
         file = os.fsdecode(texts)
         path_checks.check("input_file", "file", file)
         text_files.check([file], column)
-      elif column is not None:
+        return cls(Source(model.folder, file, column, path, prompt_name), model)
+      if column is not None:
         raise ValueError(f"text_column is {column!r}, but texts is not a file")
-      else:
-        file, column = _write_texts(texts, path), _COLUMN
-      return cls(Source(model.folder, file, column, path, prompt_name), model)
+      with _written(texts, path) as file:
+        source = Source(model.folder, file, _COLUMN, path, prompt_name)
+        return cls(source, model)
 
   @classmethod
   def open(cls, path: str | os.PathLike, model: bert.Model) -> "Index":
@@ -391,8 +391,13 @@ def _naming_arguments(model: bert.Model, path: str) -> Iterator[None]:
     raise ValueError(message) from None
 
 
-def _write_texts(texts: Any, path: str) -> str:
-  """Writes a list of texts beside an index; returns the path of the file."""
+@contextlib.contextmanager
+def _written(texts: Any, path: str) -> Iterator[str]:
+  """Writes a list of texts beside an index that the body makes.
+
+  Yields the file. It goes again if the body fails before a block of the index
+  is made: the next call may bring other texts.
+  """
   listed = _list_texts(texts, "texts")
   if not listed:
     raise ValueError("texts is empty")
@@ -400,34 +405,24 @@ def _write_texts(texts: Any, path: str) -> str:
 
   # They are written before the index, so one that is there without them is of
   # other texts.
-  file = f"{path}.jsonl"
-  made = [name for name in (file, path, f"{path}.part") if files.exists(name)]
-  if made[:1] == [file] and list(files.read_lines(file)) == rows:
-    return file
-  if made and not _is_left_over(file, path):
+  file, part = f"{path}.jsonl", f"{path}.part"
+  made = [name for name in (file, path) if files.exists(name)]
+  made += [part] if vector_index.count_begun(path) else []
+  is_new = made[:1] != [file] or list(files.read_lines(file)) != rows
+  if is_new and made:
     cure = "pass another path"
-    if not files.exists(path) and vector_index.count_begun(path):
-      cure = f"remove {path}.part, {path}.json and {file} to begin anew"
+    if files.exists(part) and not files.exists(path):
+      cure = f"remove {part}, {path}.json and {file} to begin anew"
     raise ValueError(f"{made[0]}: made of other texts: {cure}")
-  files.write_lines(file, rows)
-  return file
+  if is_new:
+    files.write_lines(file, rows)
 
-
-def _is_left_over(file: str, path: str) -> bool:
-  """Returns whether a run has left texts, but no block of their index."""
-  part = f"{path}.part"
-  if files.exists(path) or not files.exists(part):
-    return False
-  with atomic.locked(part) as is_ours:
-    if is_ours is False or vector_index.count_begun(path):
-      return False
-
-  # Another file of this name is the user's own.
-  if not files.exists(file):
-    return True
-  if not files.exists(f"{path}.json"):
-    return False
-  return vector_index.read_record(path)["sha256"][:64] == files.hash_file(file)
+  try:
+    yield file
+  except BaseException:  # Ctrl-C, too.
+    if is_new and not (files.exists(path) or vector_index.count_begun(path)):
+      files.remove(file)
+    raise
 
 
 def _find_texts(path: str, recorded: str, digest: str) -> str:

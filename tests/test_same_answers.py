@@ -36,6 +36,7 @@ PROGRAMS = [
 PREDICTION = {
   "run_classifier": {
     **WINDOWS,
+    "label_separator": ",",
     "has_text_pair": False,
     "columns": {"text": "text", "text_pair": None, "header": True, "count": 2},
   },

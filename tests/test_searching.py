@@ -177,18 +177,29 @@ def test_a_run_that_made_nothing_does_not_hold_the_name(
         bert.Index.build(model, LINES, path)
 
   begin("i.npy")
+  assert names(here) == ["i.npy.json", "i.npy.part", "lines.txt"]
   index = bert.Index.build(model, LINES[:3], "i.npy")
   assert [hit.text for hit in index.search("bad", k=1)] == ["bad"]
   assert len(index.vectors) == 3 and not os.path.exists("i.npy.part")
 
-  # What another process makes, and a file that no run has written, stay.
+  # Another process makes it, or the model is damaged: nothing is left behind.
   begin("j.npy")
   with atomic.locked("j.npy.part"):
-    with pytest.raises(ValueError, match="j.npy.jsonl: made of other texts: p"):
+    with pytest.raises(OSError, match="j.npy.part: another process is writing"):
       bert.Index.build(model, LINES[:3], "j.npy")
+  with monkeypatch.context() as patch:
+    patch.setattr(model, "encode", lambda texts, **prompt: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+      bert.Index.build(model, LINES, "j.npy")
+  assert not os.path.exists("j.npy.jsonl")
+
+  # A file that this call has not written is never replaced.
   (here / "j.npy.jsonl").write_text("mine\n")
+  with pytest.raises(ValueError, match="j.npy.jsonl: made of other texts: rem"):
+    bert.Index.build(model, LINES, "j.npy")
+  (here / "j.npy.part").unlink()
   with pytest.raises(ValueError, match="j.npy.jsonl: made of other texts: pas"):
-    bert.Index.build(model, LINES[:3], "j.npy")
+    bert.Index.build(model, LINES, "j.npy")
   assert (here / "j.npy.jsonl").read_text() == "mine\n"
 
 
