@@ -12,7 +12,14 @@ import re
 import types
 from typing import Any, NamedTuple
 
-from bert.data import file_search, files, messages, path_checks, tables
+from bert.data import (
+  file_search,
+  files,
+  messages,
+  path_checks,
+  progress,
+  tables,
+)
 from bert.report import calibration, retrieval_scores
 from bert.tasks import (
   classification,
@@ -484,6 +491,13 @@ def find_table(
   # A header that was taken for a row would become a label of its own.
   if is_guessed and not header and isinstance(columns.label, int):
     _refuse_header(head, columns.label)
+
+  # Both are names of inputs for predict.py; training asks for the second.
+  if header is not False and "text_pair" in names and not columns.text_pair:
+    progress.note(
+      f"note: {path}: the column text_pair is not read; "
+      "--text_pair_column=text_pair reads it"
+    )
 
   assert columns.text is not None  # It has a default.
   return classification.Table(

@@ -303,6 +303,23 @@ def test_files_are_found_in_a_folder(write):
   assert (task.name, task.labels, task.problem) == ("file", (), "multi_label")
 
 
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("t.tsv", "text\tlabel\ttext_pair\na\tb\tc\n"),
+    ("t.jsonl", '{"text": "a", "label": "b", "text_pair": "c"}\n'),
+  ],
+)
+def test_a_second_text_that_is_not_read_is_noted(write, capsys, name, text):
+  write(name, text)
+  assert classification_tasks.find_table(name).text_pair is None
+  note = f"note: {name}: the column text_pair is not read; --text_pair_column="
+  assert note in capsys.readouterr().err
+  pairs = classification_tasks.Columns(text_pair="text_pair")
+  assert classification_tasks.find_table(name, pairs).text_pair == "text_pair"
+  assert not capsys.readouterr().err
+
+
 def test_files_that_are_given_come_first(write):
   write("data/train.tsv", "text\tlabel\na\tb\n")
   write("data/dev.tsv", "text\tlabel\na\tb\n")
