@@ -126,7 +126,7 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   if not is_plain and kind is not vocabulary_table.kind_of(vocab_file):
     raise ValueError(
       f"{flag}: not a {kind.name}, as {own_file}, with which the weights "
-      "were trained: leave out the flag"
+      "were trained: pass those of one model"
     )
 
   is_free = vocabulary_table.UNUSED.fullmatch
@@ -137,7 +137,7 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
       raise ValueError(
         f"{flag}: has {found!r:.80} as the id {number}, and "
         f"{own_file}, with which the weights were trained, {token!r:.80}: "
-        "leave out the flag"
+        "pass those of one model"
       )
 
 

@@ -7,7 +7,7 @@ a list in JSON.
 from collections.abc import Sequence
 from typing import Any
 
-from bert.data import messages, tables
+from bert.data import messages, progress, tables
 
 # What stands for 0 and 1 besides them: pandas writes a column of numbers with
 # gaps as 0.0 and 1.0, and booleans as False and True.
@@ -23,6 +23,18 @@ def names_of(head: Sequence[tables.Row]) -> list[str]:
     filled = (k for row in head for k, v in row.cells.items() if v is not None)
     names = list(dict.fromkeys([*names, *(key.strip() for key in filled)]))
   return names
+
+
+def note_second_text(path: str, names: Sequence[str]) -> None:
+  """Says so if a file that is read for its first text alone has a second one.
+
+  predict.py finds both by these names; a training has a flag for the second.
+  """
+  if "text_pair" in names:
+    progress.note(
+      f"note: {path}: the column text_pair is not read; "
+      "--text_pair_column=text_pair reads it"
+    )
 
 
 def find(

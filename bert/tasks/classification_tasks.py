@@ -12,14 +12,7 @@ import re
 import types
 from typing import Any, NamedTuple
 
-from bert.data import (
-  file_search,
-  files,
-  messages,
-  path_checks,
-  progress,
-  tables,
-)
+from bert.data import file_search, files, messages, path_checks, tables
 from bert.report import calibration, retrieval_scores
 from bert.tasks import (
   classification,
@@ -466,7 +459,6 @@ def find_table(
   columns = Columns(*map(_read_column, columns))
 
   # Whether there is a header is asked for, or shown by the names in it.
-  is_json = isinstance(head[0].cells, dict)
   is_guessed = header is None and not is_json
   if is_guessed:
     is_by_name = any(isinstance(column, (str, tuple)) for column in columns)
@@ -492,12 +484,8 @@ def find_table(
   if is_guessed and not header and isinstance(columns.label, int):
     _refuse_header(head, columns.label)
 
-  # Both are names of inputs for predict.py; training asks for the second.
-  if header is not False and "text_pair" in names and not columns.text_pair:
-    progress.note(
-      f"note: {path}: the column text_pair is not read; "
-      "--text_pair_column=text_pair reads it"
-    )
+  if columns.text_pair is None and (is_json or header):
+    classification_columns.note_second_text(path, names)
 
   assert columns.text is not None  # It has a default.
   return classification.Table(
