@@ -143,7 +143,6 @@ def open_data(
   # is another library's, or of run_embedding.py --objective=labels: no flag of
   # this program makes one.
   pooling = fine_tuning.read_pooling(settings)
-  described = classification_data.describe_input(task, settings.do_train)
   return fine_tuning.Data(
     feature_settings=feature_settings,
     metric=classifier_tasks.choose_metric(settings, task),
@@ -152,7 +151,7 @@ def open_data(
     dev=dev,
     test=test,
     labels=labels,
-    answer_settings=described | settings.columns_to_record(),
+    answer_settings=classification_data.describe_input(task, settings.do_train),
   )
 
 

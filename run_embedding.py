@@ -216,9 +216,10 @@ def open_data(settings: EmbeddingSettings) -> fine_tuning.Data:
   # What most objectives train is exported as a model that makes vectors.
   labels = ()
   problem_name = "features"
-  answer_settings = settings.columns_to_record()
-  if settings.objective == "sentences":  # Pairs are in other columns.
-    answer_settings = {}
+  answer_settings = {}
+  # Later runs read pairs, which are in other columns than sentences.
+  if settings.do_train and settings.objective != "sentences":
+    answer_settings = embedding_settings.describe_columns(settings)
   if settings.objective == "labels":
     problem_name = "single_label"  # It is exported as a classifier.
     labels = classification.find_labels(sets["train"].examples(), problem_name)

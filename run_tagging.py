@@ -56,7 +56,6 @@ class TaggingSettings(shared_flags.DataSettings):
     # imported, which takes seconds and which only remote paths need here.
     # Without a scheme, because to detect one would read the whole file.
     paths = shared_flags.find_data_files(self, ENDINGS)
-    settings = self.with_recorded_columns()
     if self.labels and not any(map(tagging_json.is_json, paths.values())):
       raise ValueError(
         f"--labels={','.join(self.labels)}: only JSON Lines have numbers for "
@@ -64,7 +63,7 @@ class TaggingSettings(shared_flags.DataSettings):
       )
     for kind, path in paths.items():
       if not remote.is_remote(path):
-        source = settings.inspect_file(kind, path, tagging_schemes.NO_SCHEME)
+        source = self.inspect_file(kind, path, tagging_schemes.NO_SCHEME)
         next(tagging.read_sentences(source))
 
   def inspect_file(self, kind: str, path: str, scheme: str) -> tagging.Source:
@@ -75,21 +74,16 @@ class TaggingSettings(shared_flags.DataSettings):
       path: the file.
       scheme: of the tags; "auto" reads the file to detect it.
     """
-    # JSON Lines have no columns: what a training recorded is of other files.
-    flags = self.flags_by_name()
-    has_columns = not tagging_json.is_json(path)
-    token_column, tag_column = (
-      getattr(self, n) if has_columns or n in self.given else flags[n].default
-      for n in ("token_column", "tag_column")
-    )
-    return tagging.inspect_file(
+    source = tagging.inspect_file(
       path,
-      token_column,
-      tag_column,
+      self.token_column,
+      self.tag_column,
       scheme,
       needs_tags=kind != "predict",
       names=self.labels,
     )
+    self.check_columns(path, tagging.read_first(source), source.columns)
+    return source
 
 
 if __name__ == "__main__":
@@ -238,7 +232,9 @@ def open_data(
 
   # An export splits plain text as the training file did: where all words are
   # single characters, as in much Chinese data, it must do so, too.
-  answer_settings = settings.columns_to_record()
+  answer_settings = {}
+  if settings.do_train:
+    answer_settings["columns"] = sources["train"].columns
   if "train" in sources:
     by_character = tagging_data.is_by_character(sources["train"])
     answer_settings["by_character"] = by_character

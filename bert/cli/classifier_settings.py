@@ -103,4 +103,4 @@ class ClassifierSettings(shared_flags.TableSettings, shared_flags.DataSettings):
   def check(self) -> None:
     """Refuses an unknown task, too, wrong columns, and what does not fit it."""
     super().check()
-    classifier_tasks.check_files(self.with_recorded_columns())
+    classifier_tasks.check_files(self)

@@ -7,6 +7,7 @@ from bert.cli import shared_flags
 from bert.data import file_search, files, remote
 from bert.tasks import (
   classification,
+  classification_columns,
   classification_problems,
   classification_results,
   classification_tasks,
@@ -89,7 +90,7 @@ def find(settings: Any) -> classification.ClassificationTask:
   """Makes the task; a ValueError names a task, file or column not known."""
   # The user's own files: the flags say where their columns are.
   if settings.task_name.lower() == "file":
-    return classification_tasks.file_task(
+    task = classification_tasks.file_task(
       settings.data_dir,
       train_file=settings.train_file,
       eval_file=settings.eval_file,
@@ -106,6 +107,9 @@ def find(settings: Any) -> classification.ClassificationTask:
       has_teacher=bool(settings.teacher),
       skips_unlabelled=settings.skip_unlabelled,
     )
+    for table in (*task.train, *(t for _, t in (*task.dev, *task.test))):
+      check_columns(settings, table)
+    return task
 
   # A benchmark: its files and columns are known.
   task = classification_tasks.find_task(
@@ -117,19 +121,28 @@ def find(settings: Any) -> classification.ClassificationTask:
   # A flag that is ignored would mislead. Its default is accepted, which says
   # what happens anyway, and so is the task's problem: without --do_train
   # `fine_tuning.read_settings` has set that to the one of the trained weights.
-  # What else it has set is of the files of that training.
   flags = settings.flags_by_name()
   for name in _FILE_FLAGS:
     value = getattr(settings, name)
     is_problem = name == "problem" and value == task.problem
-    is_stated = name == "problem" or name in settings.given
-    is_idle = value in ("", flags[name].default)
-    if is_stated and not is_idle and not is_problem:
+    if value not in ("", flags[name].default) and not is_problem:
       raise ValueError(
         f"--{name}: --task_name=file takes it; the files of {task.name} are "
         "those of --data_dir, in columns of their own"
       )
   return classification_tasks.task_in_folder(task, settings.data_dir)
+
+
+def check_columns(
+  settings: shared_flags.DataSettings, table: classification.Table
+) -> None:
+  """Compares the texts of a table with those that a training read."""
+  settings.check_columns(
+    table.path,
+    classification_columns.names_in(table.path),
+    {"text": table.text, "text_pair": table.text_pair},
+    has_numbers=table.header is not None,
+  )
 
 
 def _choose_label_column(settings: Any) -> str | tuple[str, ...] | None:

@@ -1,8 +1,9 @@
 """The settings of run_embedding.py, and the files that they mean."""
 
 import dataclasses
+from typing import Any
 
-from bert.cli import shared_flags, typed_flags
+from bert.cli import classifier_tasks, shared_flags, typed_flags
 from bert.data import remote
 from bert.report import retrieval_scores
 from bert.tasks import classification, classification_tasks
@@ -121,10 +122,9 @@ class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
 
     # Last, since it reads the first rows. Remote files need TensorFlow, which
     # is not imported yet.
-    settings = self.with_recorded_columns()
     for kind, path in find_files(self).items():
       if not remote.is_remote(path):
-        find_table(settings, kind, path)
+        find_table(self, kind, path)
 
 
 def find_files(settings: EmbeddingSettings) -> dict[str, str]:
@@ -168,6 +168,12 @@ def find_columns(
   return classification_tasks.Columns(text or "0", pair or "1", label, ids)
 
 
+def describe_columns(settings: EmbeddingSettings) -> dict[str, Any]:
+  """Returns the "columns" of the training file, for prediction.json."""
+  table = find_table(settings, "train", find_files(settings)["train"])
+  return {"columns": {"text": table.text, "text_pair": table.text_pair}}
+
+
 def find_table(
   settings: EmbeddingSettings, kind: str, path: str
 ) -> classification.Table:
@@ -189,6 +195,8 @@ def find_table(
     {"auto": None, "yes": True, "no": False}[settings.header],
     label_required=not is_free,
   )
+
+  classifier_tasks.check_columns(settings, table)
 
   # SimCSE: a text is its own partner, with another dropout mask.
   if is_alone:

@@ -1,9 +1,10 @@
 """Settings that several programs share; they do not need TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
+import itertools
 import os
-from typing import Any, Self
+from typing import Any
 
 from bert.cli import devices, flag_texts, typed_flags
 from bert.data import file_search, files, messages, path_checks, remote
@@ -17,9 +18,6 @@ _evaluation = typed_flags.group("Evaluation and prediction")
 
 # Steps that no training reaches: a year at 30 steps a second.
 MOST_STEPS = 10**9
-# Flags of the columns that a training records for later runs. They have no
-# `decides`: a file with other columns is no contradiction.
-_COLUMNS = ("text_column", "text_pair_column", "token_column", "tag_column")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -442,32 +440,63 @@ class DataSettings(SplitSettings, EvaluationSettings):
     }
     return [kind for kind, is_asked in asked.items() if is_asked]
 
-  def columns_to_record(self) -> dict[str, Any]:
-    """Returns the columns of a training that prediction.json gets.
+  def check_columns(
+    self,
+    path: str,
+    names: Sequence[str],
+    columns: Mapping[str, Any],
+    has_numbers: bool = True,
+  ) -> None:
+    """Refuses to guess, if a file may be meant to be read as the training's.
 
-    A later run without the flag would read another column as text, and no error
-    would say so. What is the default is not recorded.
+    Without a flag a later run would read the usual columns, and no error would
+    say that the model was trained on others. But its file may be of another
+    form: so the user is asked, if it has the columns of the training, too.
+
+    Args:
+      path: of the file.
+      names: its header or keys, or the cells of its first row.
+      columns: what the run will read, names or numbers by the fields of
+        "columns" in prediction.json: text for --text_column, and so on.
+      has_numbers: whether columns have numbers, which keys of JSON lack.
+
+    Raises:
+      ValueError: the training read another of these columns.
     """
-    flags = self.flags_by_name() if self.do_train else {}
-    columns = {name: getattr(self, name) for name in _COLUMNS if name in flags}
-    return {n: x for n, x in columns.items() if x not in ("", flags[n].default)}
+    if self.do_train or {f"{field}_column" for field in columns} & self.given:
+      return
 
-  def with_recorded_columns(self) -> Self:
-    """Returns settings that look at files as a training of the model did.
-
-    For `check`, which TensorFlow must not delay. `fine_tuning.read_settings`
-    finds the training by its weights, and follows all that it recorded.
-    """
+    # The trained folders that the flags name. TensorFlow, which must not be
+    # loaded yet, would have to read remote ones.
     seeds = getattr(self, "seeds", ())
     folders = [self.output_dir, *(f"{self.output_dir}/seed-{n}" for n in seeds)]
-    folders += [self.model] if self.model else []
-    if self.do_train or any(map(remote.is_remote, folders)):
-      return self
-    paths = (os.path.join(folder, "prediction.json") for folder in folders)
-    recorded = next(filter(None, map(files.read_json_if_any, paths)), {})
-    names = {*_COLUMNS} & self.flags_by_name().keys() & recorded.keys()
-    columns = {n: self.from_json(n, recorded[n]) for n in names - self.given}
-    return dataclasses.replace(self, **columns)
+    for weights in filter(None, (self.model, self.init_checkpoint)):
+      is_folder = os.path.isdir(weights)
+      folders.append(weights if is_folder else os.path.dirname(weights))
+    for folder in itertools.filterfalse(remote.is_remote, folders):
+      record = os.path.join(folder, "prediction.json")
+      if trained := files.read_json_if_any(record).get("columns"):
+        break
+    else:
+      return
+
+    for field, column in columns.items():
+      meant = trained.get(field)
+      is_name = isinstance(meant, str)
+      place = _place_of(meant, names) if is_name or has_numbers else None
+      if place not in (None, _place_of(column, names)):
+        raise ValueError(
+          f"{path}: has the column that the training read by --{field}_column="
+          f"{meant} ({record}); pass that, or --{field}_column={column}"
+        )
+
+
+def _place_of(column: Any, names: Sequence[str]) -> int | None:
+  """Returns the number of a column, a name or number; None if there is none."""
+  if isinstance(column, str):
+    return names.index(column) if column in names else None
+  is_there = column is not None and -len(names) <= column < len(names)
+  return column % len(names) if is_there else None
 
 
 def find_data_files(

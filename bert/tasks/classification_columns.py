@@ -5,6 +5,7 @@ a list in JSON.
 """
 
 from collections.abc import Sequence
+import itertools
 from typing import Any
 
 from bert.data import messages, progress, tables
@@ -23,6 +24,11 @@ def names_of(head: Sequence[tables.Row]) -> list[str]:
     filled = (k for row in head for k, v in row.cells.items() if v is not None)
     names = list(dict.fromkeys([*names, *(key.strip() for key in filled)]))
   return names
+
+
+def names_in(path: str) -> list[str]:
+  """Returns the names in the first row of a file, or its keys."""
+  return names_of(list(itertools.islice(tables.read_rows(path), 1)))
 
 
 def note_second_text(path: str, names: Sequence[str]) -> None:

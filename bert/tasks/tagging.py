@@ -51,6 +51,12 @@ class Source(NamedTuple):
     last = self.token_column + 1 if self.tag_column < 0 else self.tag_column
     return 1 + max(self.token_column, last if self.is_tagged else 0)
 
+  @property
+  def columns(self) -> dict[str, int]:
+    """The numbers of its columns, by what they hold."""
+    columns = {"token": self.token_column}
+    return columns | ({"tag": self.tag_column} if self.is_tagged else {})
+
   def skips(self, text: str) -> bool:
     """Returns whether a line has no word, where words are not in front."""
     return self.token_column > 0 and _NO_WORD.match(text) is not None
@@ -128,6 +134,14 @@ def inspect_file(
   if scheme == "auto":
     return source._replace(scheme=find_scheme(source))
   return source
+
+
+def read_first(source: Source) -> list[str]:
+  """Returns the cells of the first row; none if JSON Lines have no columns."""
+  if tagging_json.is_json(source.path):
+    return []
+  any_row = source._replace(token_column=0, is_tagged=False)  # Of any width.
+  return next((x.cells for x in _read_lines(any_row) if x.cells), [])
 
 
 def note_comments(source: Source) -> None:
