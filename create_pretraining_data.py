@@ -101,10 +101,8 @@ def main() -> None:
 
   # The summary says how much of the text became records, and what [UNK] cost.
   total, records = make_records(
-    settings, record_settings, vocabulary, inputs, outputs, shard
+    settings, record_settings, vocabulary, inputs, outputs, shard, made_of
   )
-  if made_of:
-    files.write_json(_notes_of(outputs[0]), made_of)
   progress.clear()
   pretraining.print_summary(total, records)
   pretraining.print_end(settings, outputs, records, start)
@@ -117,6 +115,7 @@ def make_records(
   inputs: list[str],
   outputs: list[str],
   shard: int,
+  made_of: dict[str, Any] | None = None,
 ) -> tuple[pretraining_data.Statistics, int]:
   """Writes the records of a shard; returns the counts of text and records.
 
@@ -128,6 +127,7 @@ def make_records(
     outputs: the files of records, which take turns; they appear when all are
       complete.
     shard: the number of this job, below `settings.num_shards`.
+    made_of: what a later job compares with, if there are several.
   """
   # Plain text is read as it is. A row of a table is a document, behind which
   # `by_line` adds a blank line.
@@ -166,7 +166,12 @@ def make_records(
       show(text.part_read())
       # Else it would stay in memory while the next one is made.
       del block
-    return pretraining_data.add_up(statistics, record_settings), records
+
+    total = pretraining_data.add_up(statistics, record_settings)
+    # Before the shard has its name: without notes it would fit all flags.
+    if made_of:
+      files.write_json(_notes_of(outputs[0]), made_of)
+  return total, records
 
 
 def _describe_shard(

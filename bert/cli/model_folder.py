@@ -115,6 +115,8 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   if os.path.basename(folder) == "best":
     folder = os.path.dirname(folder) or "."
   own_file = vocabulary_table.find([folder]) if folder else None
+  if os.path.realpath(os.path.dirname(vocab_file)) == os.path.realpath(folder):
+    return  # One of several that were put there.
   digest = vocabulary_table.digest
   if not own_file or digest(own_file) == digest(vocab_file):
     return
@@ -125,19 +127,17 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   is_plain = kind is vocabulary_table.WORD_PIECES
   if not is_plain and kind is not vocabulary_table.kind_of(vocab_file):
     raise ValueError(
-      f"{flag}: not a {kind.name}, as {own_file}, with which the weights "
-      "were trained: pass those of one model"
+      f"{flag}: not a {kind.name}, as {own_file} beside the weights: pass "
+      "those of one model"
     )
 
-  is_free = vocabulary_table.UNUSED.fullmatch
   given = vocabulary_table.load_vocab(vocab_file)
   for token, number in vocabulary_table.load_vocab(own_file).items():
-    if given.get(token) != number and not is_free(token):
+    if given.get(token) != number and vocabulary_table.has_meaning(token):
       found = {id_: other for other, id_ in given.items()}.get(number)
       raise ValueError(
-        f"{flag}: has {found!r:.80} as the id {number}, and "
-        f"{own_file}, with which the weights were trained, {token!r:.80}: "
-        "pass those of one model"
+        f"{flag}: has {found!r:.80} as the id {number}, and {own_file}, beside "
+        f"the weights, {token!r:.80}: pass those of one model"
       )
 
 

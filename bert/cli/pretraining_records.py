@@ -132,7 +132,8 @@ def _find_records(settings) -> tuple[list[str], list[str]]:
   # meant to be both.
   trained = set(map(os.path.realpath, train_files))
   evaluated = set(map(os.path.realpath, eval_files))
-  if settings.do_train and evaluated < trained and settings.eval_input_file:
+  both = evaluated & trained
+  if settings.do_train and both and evaluated != trained:
     path = next(p for p in eval_files if os.path.realpath(p) in trained)
     raise ValueError(
       f"--eval_input_file: {path} is one of the files of --input_file, so it "

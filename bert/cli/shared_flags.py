@@ -493,10 +493,10 @@ class DataSettings(SplitSettings, EvaluationSettings):
 
 def _place_of(column: Any, names: Sequence[str]) -> int | None:
   """Returns the number of a column, a name or number; None if there is none."""
-  if isinstance(column, str):
-    return names.index(column) if column in names else None
-  is_there = column is not None and -len(names) <= column < len(names)
-  return column % len(names) if is_there else None
+  if column in names:
+    return names.index(column)
+  is_number = isinstance(column, int) and -len(names) <= column < len(names)
+  return column % len(names) if is_number else None
 
 
 def find_data_files(

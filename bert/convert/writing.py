@@ -87,7 +87,7 @@ def _write_google(folder: str, model: models.Model) -> list[str]:
   # A model that answers is read like a run's folder, whose checkpoints have a
   # step in their names.
   step = None
-  if state - {"global_step"} or model.problem:
+  if state - {"global_step"} or _is_stored(model):
     step = int(model.values.get("global_step", 0))
   name = os.path.basename(checkpoints.write(folder, model.values, step))
 
@@ -125,14 +125,17 @@ def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
   if output_format != "google":
     return line
 
+  # Without it the folder is that of weights alone.
+  if not _is_stored(model):
+    return f"{line}, and --head={model.head} to convert it again"
+
   # An export asks for it. run_classifier.py has these defaults.
-  if not answers and model.problem in huggingface.PROBLEM_TYPES:
+  if not answers:
     length = min(128, model.config.max_position_embeddings)
     answers = {"max_seq_length": length, "doc_stride": None}
     answers |= {"window_pooling": "mean"}
     line += f", or it reads {length} tokens"
-  if answers:
-    files.write_json(os.path.join(folder, models.PREDICTION), answers)
+  files.write_json(os.path.join(folder, models.PREDICTION), answers)
 
   # The part of a training's settings that says what the model is.
   vocabulary = os.path.join(folder, model.vocabulary_name)
@@ -144,6 +147,12 @@ def _write_problem(folder: str, model: models.Model, output_format: str) -> str:
   }
   files.write_json(os.path.join(folder, models.SETTINGS), settings)
   return line
+
+
+def _is_stored(model: models.Model) -> bool:
+  """Returns whether a Google folder says how a model answers."""
+  has_defaults = model.problem in huggingface.PROBLEM_TYPES
+  return bool(has_defaults or model.recorded.get(models.PREDICTION))
 
 
 def _write_hugging_face(folder: str, model: models.Model) -> list[str]:

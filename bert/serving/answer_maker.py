@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Iterable, Mapping, Sequence
 import difflib
+import functools
 import types
 from typing import Any, NamedTuple, Self
 
@@ -62,15 +63,28 @@ class AnswerMaker(abc.ABC):
 
   def __init__(self, card: export_card.Card, vocab_file: str):
     self.card = card
-    self.vocabulary_digest = vocabulary_table.digest(vocab_file)
     self._tokenizer = vocabulary_table.make_tokenizer(
       vocab_file, card.do_lower_case, self.never_split
     )
+
+    self._vocabulary_kind = vocabulary_table.kind_of(vocab_file).name
+    self._file_digest = ""  # A list of tokens is compared by these.
+    if not vocabulary_table.is_word_pieces(vocab_file):
+      self._file_digest = vocabulary_table.digest(vocab_file)
     self.strips_marks = vocabulary_table.strips_marks(
       vocab_file, card.do_lower_case
     )
     # The names of a request's texts, and whether they are required.
     self.is_required = {name: name != self.optional for name in card.inputs}
+
+  @functools.cached_property
+  def vocabulary_digest(self) -> str:
+    """A digest of what the vocabulary makes of texts."""
+    # A conversion may write a list with other ends of lines.
+    tokens = sorted(self._tokenizer.vocab.items())
+    return self._file_digest or export_card.digest(
+      [self._vocabulary_kind, tokens]
+    )
 
   def encode(self, request: Any) -> Encoded:
     """Encodes a request; a ValueError says what it lacks, or has too much.

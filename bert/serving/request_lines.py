@@ -234,7 +234,8 @@ def _find_places(
 
   # By the flags, if they are numbers.
   given = [x for x in (source.text_column, source.text_pair_column) if x]
-  if given and len(given) not in (len(names), _num_required(card)):
+  is_half = source.text_pair_column and not source.text_column
+  if is_half or given and len(given) not in (len(names), _num_required(card)):
     raise ValueError(
       f"--text_column and --text_pair_column are {' and '.join(given)}; "
       f"expected a column for each of {' and '.join(names)}"

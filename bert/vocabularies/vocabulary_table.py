@@ -252,6 +252,12 @@ def find(folders: Iterable[str]) -> str | None:
   return next(filter(files.exists, paths), None)
 
 
+def has_meaning(token: str) -> bool:
+  """Returns whether a line of a vocabulary is a token that texts may have."""
+  is_free = UNUSED.fullmatch(token) or token.startswith(NO_TOKEN)
+  return bool(token) and not is_free
+
+
 def is_cased(vocab: Iterable[str], keeps_accents: bool = False) -> bool | None:
   """Guesses whether text kept its capitals and accents; None if unknown.
 

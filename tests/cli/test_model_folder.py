@@ -57,11 +57,12 @@ def test_a_folder_stands_for_its_files(folder, capsys):
 def test_rows_of_the_embeddings_keep_their_tokens(folder):
   words = ["[UNK]", "[unused1]", "the", "film"]
   (folder / "vocab.txt").write_text("\n".join(words))
-  other = folder / "other.txt"
+  (folder / "new").mkdir()
+  other = folder / "new" / "other.txt"
   # A trained token in another row, or none there.
   for new in (["[UNK]", "[unused1]", "film", "the"], words[:3]):
     other.write_text("\n".join(new))
-    fault = f"other.txt: has .* as the id [23], and {folder}/vocab.txt, with wh"
+    fault = f"other.txt: has .* as the id [23], and {folder}/vocab.txt, besi"
     for name in ("", "model.ckpt-4", "best", "best/model.ckpt-4"):
       with pytest.raises(ValueError, match=fault):
         read(init_checkpoint=folder / name, vocab_file=other)
@@ -69,7 +70,7 @@ def test_rows_of_the_embeddings_keep_their_tokens(folder):
   # The same list, whose texts kept their accents.
   (folder / "vocab.txt").rename(folder / "vocab.accents")
   other.write_text("\n".join(words))
-  fault = f"other.txt: not a vocab.accents, as {folder}/vocab.accents, with wh"
+  fault = f"other.txt: not a vocab.accents, as {folder}/vocab.accents besi"
   with pytest.raises(ValueError, match=fault):
     read(init_checkpoint=folder, vocab_file=other)
   read(init_checkpoint=folder, vocab_file=other, strip_accents=False)
@@ -79,6 +80,12 @@ def test_rows_of_the_embeddings_keep_their_tokens(folder):
   for new in (words, ["[UNK]", "drug", "the ", "film", "dose"]):
     other.write_text("\n".join(new))
     read(init_checkpoint=folder, vocab_file=other)
+  lines = "[UNK]\n[unused1]\nthe\nfilm\n[no token 4]\n\n"
+  (folder / "vocab.txt").write_text(lines)
+  read(init_checkpoint=folder, vocab_file=other)
+  # Another one in the same folder was put there.
+  (folder / "words.txt").write_text("[UNK]")
+  read(init_checkpoint=folder, vocab_file=folder / "words.txt")
   (folder / "vocab.txt").unlink()
   other.write_text("[UNK]")
   read(init_checkpoint=folder, vocab_file=other)

@@ -114,13 +114,18 @@ def test_what_is_not_known_or_not_converted_is_said(capsys):
   line = "problem: question_answering, without its tuned threshold for 'no"
   assert line in capsys.readouterr().out
   # As the original leaves a model, and as others do on the Hub.
-  line = "how it answers is not known: pass --max_seq_length and the like\n"
+  line = "how it answers is not known: pass --max_seq_length and the like"
   model = heads.SpanModel(any_model.CONFIG)
   any_model.write_google("here", model)
   pathlib.Path("there/google_only.json").unlink()
-  for folder in ("here", "there"):
-    any_model.convert(input=folder, output=f"{folder}_2")
-    assert f"problem: question_answering; {line}" in capsys.readouterr().out
+  any_model.convert(input="here", output="here_2")
+  assert f"problem: question_answering; {line}\n" in capsys.readouterr().out
+  # In Google's format it is weights alone.
+  any_model.convert(input="there", output="there_2")
+  end = f"; {line}, and --head=question_answering to convert it again\n"
+  assert end in capsys.readouterr().out
+  assert pathlib.Path("there_2/bert_model.ckpt.index").exists()
+  assert not pathlib.Path("there_2/settings.json").exists()
   # Without its head, a model answers nothing.
   any_model.convert(input="run", output="bare", head="encoder")
   assert "problem: " not in capsys.readouterr().out

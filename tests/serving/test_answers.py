@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import tiny
 import tiny_models
 
 QUESTION = ["question", "context"]
@@ -141,3 +142,21 @@ def test_the_number_of_choices(tmp_path, count, fits):
   message = f"^choices: found {count}, expected 2 to 1024$"
   with pytest.raises(ValueError, match=message):
     maker.encode(request)
+
+
+def test_ends_of_lines_make_no_other_vocabulary(tmp_path):
+  text = "\n".join(tiny.VOCABULARY)
+  for name, content in (
+    ("a.txt", f"{text}\n"),
+    ("b.txt", text.replace("\n", "\r\n")),
+    ("c.accents", text),
+    ("d.txt", text.replace("film", "book")),
+  ):
+    (tmp_path / name).write_bytes(content.encode())
+  plain, other, *different = (
+    tiny_models.make_maker(tmp_path, ["text"], vocabulary=name)
+    for name in ("a.txt", "b.txt", "c.accents", "d.txt")
+  )
+  assert plain.identify_tokens() == other.identify_tokens()
+  digests = {maker.vocabulary_digest for maker in (plain, *different)}
+  assert len(digests) == 3

@@ -252,6 +252,9 @@ def test_a_model_of_vectors_takes_texts_and_pairs(tmp_path, rows, flags):
   pairs = ["text\tother", "bad\tfilm"]
   assert found == [line.request for line in read(pairs, maker)]
 
+  with pytest.raises(ValueError, match="a column for each of text and text_p"):
+    read(path, maker, text_pair_column="other")
+
   # What classifies pairs must have both.
   maker = tiny_models.make_maker(tmp_path, names)
   with pytest.raises(ValueError, match="a column for each of text and text_p"):
