@@ -288,6 +288,7 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
       settings.null_score_diff_threshold, plan.prefers_tuned, tuned
     )
 
+  run.forget_scores(dataset)
   scores = squad_results.write_predictions(
     run.folder, answered, threshold, settings.version_2_with_negative
   )

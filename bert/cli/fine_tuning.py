@@ -272,11 +272,6 @@ class Run(training_run.TrainingRun):
       self.write_model_files(settings.vocab_file, data.labels)
       trained = output_folder.trained_folder(settings)
       same_run.write(self.folder, trained, self.record, data.sets)
-      # Scores in the folder are of earlier predictions. Texts without labels
-      # get no new scores, which would replace them.
-      for dataset in data.test:
-        name = f"predict{dataset.suffix}_metrics.json"
-        files.remove(os.path.join(self.folder, name))
 
   def parser(
     self, dataset: feature_sets.FeatureSet
@@ -311,7 +306,19 @@ class Run(training_run.TrainingRun):
     """
     order = self.batch_order(dataset, batch_size)
     parser = self.parser(dataset)
-    return dataset.features.predict(self.predictor, order, parser)
+    results = dataset.features.predict(self.predictor, order, parser)
+    self.forget_scores(dataset)
+    return results
+
+  def forget_scores(self, dataset: feature_sets.FeatureSet) -> None:
+    """Removes the scores of earlier predictions, before new ones are written.
+
+    They may be of another run, which was faster. Texts without labels get no
+    new scores, which would replace them.
+    """
+    if self.is_chief and any(dataset is data for data in self.data.test):
+      name = f"predict{dataset.suffix}_metrics.json"
+      files.remove(os.path.join(self.folder, name))
 
   def train(
     self,

@@ -90,7 +90,9 @@ def claim(
 
     # The stack unwinds backwards: this cleans before an empty folder goes.
     if is_chief and not remote.is_remote(folder):
-      stack.push(functools.partial(_clean_up, folder, set(os.listdir(folder))))
+      before = set(os.listdir(folder))
+      trains = settings.do_train
+      stack.push(functools.partial(_clean_up, folder, before, trains))
     if is_chief:
       model_folder.record_commit(settings)
     yield
@@ -110,12 +112,15 @@ def _new_folder(folder: str) -> Iterator[None]:
         path.rmdir()
 
 
-def _clean_up(folder: str, before: set[str], error_class, error, trace) -> None:
+def _clean_up(
+  folder: str, before: set[str], trains: bool, error_class, error, trace
+) -> None:
   """Removes new files that say what a folder's model is, if a run made none.
 
   Args:
     folder: the output folder.
     before: the names of the files in it when the run began.
+    trains: whether the run has claimed the folder for a training.
     error_class: of the exception that ends the run; None without one, as
       `error` and `trace` then are.
     error: the exception.
@@ -128,6 +133,11 @@ def _clean_up(folder: str, before: set[str], error_class, error, trace) -> None:
 
   # SystemExit ends a training that a signal has stopped: it saved a checkpoint.
   has_failed = error and not isinstance(error, SystemExit)
+
+  # The new files may be those of a training that has begun meanwhile.
+  if has_failed and new and not trains:
+    with atomic.locked(folder) as is_ours:
+      has_failed = is_ours is not False
   if has_failed and new.issubset(_MODEL_FILES):
     for name in new:
       path = os.path.join(folder, name)

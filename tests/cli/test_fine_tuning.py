@@ -27,7 +27,7 @@ from bert.cli import (
   run_report,
   shared_flags,
 )
-from bert.data import sbert_files
+from bert.data import atomic, sbert_files
 from bert.encoders import encoder_table
 from bert.training import loss_watch, training_plan
 from bert.weights import checkpoints
@@ -260,6 +260,33 @@ def test_a_run_that_made_nothing_leaves_nothing(tmp_path):
       sbert_files.write(str(tmp_path / "out"), 8, "mean", True, 16)
       raise ValueError("one of the labels is wrong")
   assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_evaluation_leaves_the_files_of_a_training(tmp_path):
+  """Which has begun after it, in the same folder, and goes on."""
+  out = tmp_path / "out"
+  settings = shared_flags.FineTuningSettings(output_dir=str(out))
+  strategy, config = tf.distribute.get_strategy(), modeling.BertConfig(9)
+  with atomic.claim_folder(str(out)):
+    with pytest.raises(ValueError, match="no trained model"):
+      with output_folder.claim(settings, config, strategy):
+        (out / "labels.txt").write_text("a\nb\n")
+        raise ValueError("out holds no trained model")
+  assert (out / "labels.txt").exists()
+
+
+def test_scores_of_another_prediction_go_before_new_answers(tmp_path):
+  metrics = [tmp_path / f"{name}_metrics.json" for name in ("predict", "eval")]
+  for path in metrics:
+    path.write_text("{}")
+  dev, test = types.SimpleNamespace(suffix=""), types.SimpleNamespace(suffix="")
+  run = types.SimpleNamespace(
+    is_chief=True, folder=str(tmp_path), data=types.SimpleNamespace(test=[test])
+  )
+  fine_tuning.Run.forget_scores(run, dev)
+  assert metrics[0].exists()
+  fine_tuning.Run.forget_scores(run, test)
+  assert [path.exists() for path in metrics] == [False, True]
 
 
 def test_a_folder_that_another_worker_removed_hides_no_fault(tmp_path):
