@@ -7,7 +7,7 @@
 
 import dataclasses
 
-from bert.cli import program, shared_flags, typed_flags
+from bert.cli import program, shared_flags, trained_columns, typed_flags
 from bert.data import remote
 from bert.tasks import tagging, tagging_json, tagging_schemes
 
@@ -82,7 +82,8 @@ class TaggingSettings(shared_flags.DataSettings):
       needs_tags=kind != "predict",
       names=self.labels,
     )
-    self.check_columns(path, tagging.read_first(source), source.columns)
+    first = tagging.read_first(source)
+    trained_columns.check(self, path, first, source.columns)
     return source
 
 

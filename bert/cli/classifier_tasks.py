@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from bert.cli import shared_flags
+from bert.cli import shared_flags, trained_columns
 from bert.data import file_search, files, remote
 from bert.tasks import (
   classification,
@@ -137,7 +137,8 @@ def check_columns(
   settings: shared_flags.DataSettings, table: classification.Table
 ) -> None:
   """Compares the texts of a table with those that a training read."""
-  settings.check_columns(
+  trained_columns.check(
+    settings,
     table.path,
     classification_columns.names_in(table.path),
     {"text": table.text, "text_pair": table.text_pair},

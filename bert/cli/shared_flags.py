@@ -1,13 +1,12 @@
 """Settings that several programs share; they do not need TensorFlow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
-import itertools
 import os
 from typing import Any
 
 from bert.cli import devices, flag_texts, typed_flags
-from bert.data import file_search, files, messages, path_checks, remote
+from bert.data import file_search, messages, path_checks
 from bert.vocabularies import vocabulary_table
 
 # The groups under which --help lists the flags.
@@ -439,64 +438,6 @@ class DataSettings(SplitSettings, EvaluationSettings):
       "predict": self.do_predict,
     }
     return [kind for kind, is_asked in asked.items() if is_asked]
-
-  def check_columns(
-    self,
-    path: str,
-    names: Sequence[str],
-    columns: Mapping[str, Any],
-    has_numbers: bool = True,
-  ) -> None:
-    """Refuses to guess, if a file may be meant to be read as the training's.
-
-    Without a flag a later run would read the usual columns, and no error would
-    say that the model was trained on others. But its file may be of another
-    form: so the user is asked, if it has the columns of the training, too.
-
-    Args:
-      path: of the file.
-      names: its header or keys, or the cells of its first row.
-      columns: what the run will read, names or numbers by the fields of
-        "columns" in prediction.json: text for --text_column, and so on.
-      has_numbers: whether columns have numbers, which keys of JSON lack.
-
-    Raises:
-      ValueError: the training read another of these columns.
-    """
-    if self.do_train or {f"{field}_column" for field in columns} & self.given:
-      return
-
-    # The trained folders that the flags name. TensorFlow, which must not be
-    # loaded yet, would have to read remote ones.
-    seeds = getattr(self, "seeds", ())
-    folders = [self.output_dir, *(f"{self.output_dir}/seed-{n}" for n in seeds)]
-    for weights in filter(None, (self.model, self.init_checkpoint)):
-      is_folder = os.path.isdir(weights)
-      folders.append(weights if is_folder else os.path.dirname(weights))
-    for folder in itertools.filterfalse(remote.is_remote, folders):
-      record = os.path.join(folder, "prediction.json")
-      if trained := files.read_json_if_any(record).get("columns"):
-        break
-    else:
-      return
-
-    for field, column in columns.items():
-      meant = trained.get(field)
-      is_name = isinstance(meant, str)
-      place = _place_of(meant, names) if is_name or has_numbers else None
-      if place not in (None, _place_of(column, names)):
-        raise ValueError(
-          f"{path}: has the column that the training read by --{field}_column="
-          f"{meant} ({record}); pass that, or --{field}_column={column}"
-        )
-
-
-def _place_of(column: Any, names: Sequence[str]) -> int | None:
-  """Returns the number of a column, a name or number; None if there is none."""
-  if column in names:
-    return names.index(column)
-  is_number = isinstance(column, int) and -len(names) <= column < len(names)
-  return column % len(names) if is_number else None
 
 
 def find_data_files(
