@@ -67,7 +67,7 @@ def _read_record(settings: shared_flags.DataSettings) -> tuple[str, Any]:
 
 
 def _place_of(column: Any, names: Sequence[str]) -> int | None:
-  """Returns the number of a column, a name or number; None if there is none."""
+  """Returns the number of a column, a name or number; None if it is missing."""
   if column in names:
     return names.index(column)
   is_number = isinstance(column, int) and -len(names) <= column < len(names)

@@ -140,7 +140,9 @@ def read_first(source: Source) -> list[str]:
   """Returns the cells of the first row; none if JSON Lines have no columns."""
   if tagging_json.is_json(source.path):
     return []
-  any_row = source._replace(token_column=0, is_tagged=False)  # Of any width.
+  any_row = source._replace(
+    token_column=0, is_tagged=False
+  )  # Any width will do.
   return next((x.cells for x in _read_lines(any_row) if x.cells), [])
 
 

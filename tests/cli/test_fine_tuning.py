@@ -263,7 +263,7 @@ def test_a_run_that_made_nothing_leaves_nothing(tmp_path):
 
 
 def test_a_refused_evaluation_leaves_the_files_of_a_training(tmp_path):
-  """Which has begun after it, in the same folder, and goes on."""
+  """Which has begun after it, in the same folder, and still runs."""
   out = tmp_path / "out"
   settings = shared_flags.FineTuningSettings(output_dir=str(out))
   strategy, config = tf.distribute.get_strategy(), modeling.BertConfig(9)
