@@ -110,6 +110,18 @@ def test_a_column_of_json_lines_is_the_text(write, model):
   )
 
 
+def test_the_name_of_the_folder_is_no_pattern(tmp_path, monkeypatch):
+  (tmp_path / "a[1]").mkdir()
+  monkeypatch.chdir(tmp_path / "a[1]")
+  settings = vocab_settings.VocabSettings(
+    input_file="te*.txt", output_file="tests.txt"
+  )
+  with pytest.raises(
+    ValueError, match="tests.txt: the next program would find"
+  ):
+    vocab_settings.check_files(settings, [])
+
+
 def test_words_are_the_tokenizers(corpus):
   settings = vocab_settings.VocabSettings(input_file="", output_file="")
   split = tokenization.BasicTokenizer().tokenize

@@ -136,8 +136,10 @@ def check_files(settings: VocabSettings, inputs: list[str]) -> None:
 
   # What follows reads the same texts.
   output = pathlib.PurePath(os.path.abspath(settings.output_file))
+  here = glob.escape(os.getcwd())
   for pattern in map(str.strip, settings.input_file.split(",")):
-    if glob.has_magic(pattern) and output.match(os.path.abspath(pattern)):
+    path = os.path.normpath(os.path.join(here, pattern))
+    if glob.has_magic(pattern) and output.match(path):
       raise ValueError(
         f"--output_file={settings.output_file}: the next program would find it "
         f"by --input_file={pattern}, as text; name another folder or ending"

@@ -114,8 +114,7 @@ def _open_path(path: str) -> models.ModelFolder:
   newest = checkpoints.latest_checkpoint(path)
   # In the years of these formats, releases were converted in their own folders.
   if weights.endswith(("/pytorch_model.bin", "/tf_model.h5")) and not newest:
-    indices = tf.io.gfile.glob(os.path.join(path, "*.index"))
-    newest = next(iter(indices), None)
+    newest = next(iter(checkpoints.find_indices(path)), None)
   if newest:
     raise ValueError(
       f"{path}: several checkpoints, name one: {newest} or {weights}"

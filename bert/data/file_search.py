@@ -83,7 +83,9 @@ def _glob(pattern: str) -> list[str]:
     with remote.os_errors(pattern):
       # A killed process may have left temporary files of `atomic`.
       is_part = re.compile(r"\.[0-9a-f]{8}\.tmp").search
-      return sorted(p for p in remote.gfile().glob(pattern) if not is_part(p))
+      is_name = glob.has_magic(pattern) and files.exists(pattern)
+      matches = [pattern] if is_name else remote.gfile().glob(pattern)
+      return sorted(path for path in matches if not is_part(path))
 
   # A file may have a name that reads as a glob: `notes[1].txt`.
   matches = [pattern] if os.path.exists(pattern) else glob.glob(pattern)

@@ -18,6 +18,7 @@ from collections.abc import (
 )
 import contextlib
 import functools
+import os
 import re
 from typing import NamedTuple
 
@@ -111,8 +112,7 @@ def find_checkpoint(path: str) -> str:
 
   # The path is a release, whose zip may have been unpacked into a folder of its
   # own. The files that an interrupted `save` left were never a checkpoint.
-  indices = tf.io.gfile.glob(tf.io.gfile.join(path, "*.index"))
-  indices += tf.io.gfile.glob(tf.io.gfile.join(path, "*", "*.index"))
+  indices = find_indices(path) + find_indices(path, "*")
   indices = [name for name in indices if not name.endswith(_TEMPORARY + _INDEX)]
   if len(indices) == 1:
     return indices[0].removesuffix(".index")
@@ -131,12 +131,35 @@ def find_checkpoint(path: str) -> str:
   )
 
 
+def find_indices(folder: str, *below: str) -> list[str]:
+  """Returns the indices in a folder, or in those of a pattern `below` it."""
+  pattern = tf.io.gfile.join(_escape(folder), *below, "*.index")
+  return sorted(tf.io.gfile.glob(pattern))
+
+
+def _escape(path: str) -> str:
+  r"""Returns the pattern that stands for this path alone in TensorFlow's globs.
+
+  >>> print(_escape("g[1]/model.ckpt"))  # As it is, it would stand for g1.
+  g\[1]/model.ckpt
+  """
+  return re.sub(r"[*?[\\]", r"\\\g<0>", path)
+
+
 def _exists(prefix: str) -> bool:
-  # A V1 checkpoint has no index. It is one file, or shards; the prefix of these
-  # is a pattern, such as model.ckpt-?????-of-00002.
   return tf.io.gfile.exists(prefix + ".index") or (
-    bool(tf.io.gfile.glob(prefix)) and not tf.io.gfile.isdir(prefix)
+    bool(tf.io.gfile.glob(_v1_pattern(prefix)))
+    and not tf.io.gfile.isdir(prefix)
   )
+
+
+def _v1_pattern(prefix: str) -> str:
+  """Returns the pattern by which TensorFlow finds a checkpoint of V1."""
+  # It has no index. It is one file, or shards; the last part of their prefix is
+  # a pattern, such as model.ckpt-?????-of-00002.
+  folder, name = os.path.split(prefix)
+  is_file = tf.io.gfile.exists(prefix)
+  return os.path.join(_escape(folder), _escape(name) if is_file else name)
 
 
 def saved_steps(folder: str) -> list[int]:
@@ -270,7 +293,7 @@ def open_weights(prefix: str) -> Weights:
       tensor_bundles.TensorBundle(prefix)
       if files.exists(prefix + _INDEX)
       # The V1 format; unlike `load_checkpoint`, this takes no folder.
-      else tf.compat.v1.train.NewCheckpointReader(prefix)
+      else tf.compat.v1.train.NewCheckpointReader(_v1_pattern(prefix))
     )
   shapes = reader.get_variable_to_shape_map()
   return Weights(
@@ -289,7 +312,7 @@ def _read_value(reader, prefix: str, name: str) -> np.ndarray:
       # The reader cannot put a partitioned variable of the V1 format together.
       dtype = reader.get_variable_to_dtype_map()[name]
       return tf.raw_ops.Restore(
-        file_pattern=prefix, tensor_name=name, dt=dtype
+        file_pattern=_v1_pattern(prefix), tensor_name=name, dt=dtype
       ).numpy()
 
 

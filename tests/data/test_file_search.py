@@ -17,7 +17,9 @@ def test_patterns_keep_their_order_and_are_sorted_within(tmp_path):
   assert names == ["b1.txt", "b2.txt", "a.txt"]
   # A name may read as a glob.
   path = f"{tmp_path}/notes[1].txt"
-  assert file_search.expand_patterns(path, "in") == [path]
+  (tmp_path / "notes1.txt").touch()
+  for name in (path, f"file://{path}"):
+    assert file_search.expand_patterns(name, "in") == [name]
   # What a killed run left of a remote file is no input.
   (tmp_path / "a.txt.f0031dff.tmp").touch()
   found = file_search.expand_patterns(f"file://{tmp_path}/a*", "in")

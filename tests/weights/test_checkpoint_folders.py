@@ -129,6 +129,29 @@ def test_a_release_of_the_first_format_has_no_index(tmp_path):
   assert found == f"{tmp_path}/bert_model.ckpt"
 
 
+@pytest.mark.parametrize(
+  ("name", "other"), [("g[1]", "g1"), ("g*", "gx"), ("a\\b", "ab")]
+)
+def test_the_name_of_a_folder_is_no_pattern(tmp_path, name, other):
+  """Of the release, of one unpacked in it, and of TensorFlow's first format."""
+  for number, folder in enumerate([name, other]):
+    for parent in (f"new/{folder}", f"{folder}/in"):
+      path = tmp_path / parent
+      path.mkdir(parents=True)
+      write(path, 1, a=np.float32([number]))
+      rename(path, "bert_model.ckpt")
+      (path / "checkpoint").unlink()
+    (tmp_path / "old" / folder).mkdir(parents=True)
+    tf.raw_ops.Save(
+      filename=f"{tmp_path}/old/{folder}/bert_model.ckpt",
+      tensor_names=["a"],
+      data=[[float(number)]],
+    )
+  for path in (f"new/{name}", name, f"old/{name}"):
+    prefix = checkpoints.find_checkpoint(f"{tmp_path}/{path}")
+    assert checkpoints.open_weights(prefix).read("a") == [0]
+
+
 def test_a_folder_without_a_checkpoint_is_listed_in_part(tmp_path):
   names = [f"{number:02}.txt" for number in range(11)]
   for name in names:
