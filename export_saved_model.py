@@ -215,7 +215,8 @@ def read_settings() -> ExportSettings:
   if (
     folder
     and files.exists(os.path.join(folder, "settings.json"))
-    and settings.init_checkpoint == model_folder.find_weights(folder)
+    and os.path.realpath(settings.init_checkpoint or "")
+    == os.path.realpath(model_folder.find_weights(folder))
     and not exported_model.makes_vectors(folder)
   ):
     settings = dataclasses.replace(
@@ -226,10 +227,11 @@ def read_settings() -> ExportSettings:
   # beside the weights.
   if settings.vocab_file:
     return settings
-  folder = settings.model_dir or os.path.dirname(settings.init_checkpoint or "")
-  path = vocabulary_table.find([folder])
+  weights = settings.model_dir or settings.init_checkpoint or ""
+  folders = model_folder.folders_of(weights)
+  path = vocabulary_table.find(folders)
   if not path:
-    raise ValueError(f"{folder}: holds no vocabulary; pass --vocab_file")
+    raise ValueError(f"{folders[0]}: holds no vocabulary; pass --vocab_file")
   settings = dataclasses.replace(settings, vocab_file=path)
   return model_folder.with_kind(settings)
 

@@ -109,13 +109,10 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   Each row of the embeddings has learned what its token means. New tokens may
   take the place of [unusedN], or follow the last one.
   """
-  folder = weights
-  if ".ckpt" in os.path.basename(weights) or os.path.isfile(weights):
-    folder = os.path.dirname(weights) or "."
-  if os.path.basename(folder) == "best":
-    folder = os.path.dirname(folder) or "."
-  own_file = vocabulary_table.find([folder]) if folder else None
-  if os.path.realpath(os.path.dirname(vocab_file)) == os.path.realpath(folder):
+  folders = folders_of(weights) if weights else []
+  own_file = vocabulary_table.find(folders)
+  given_in = os.path.realpath(os.path.dirname(vocab_file))
+  if given_in in map(os.path.realpath, folders):
     return  # One of several that were put there.
   digest = vocabulary_table.digest
   if not own_file or digest(own_file) == digest(vocab_file):
@@ -139,6 +136,18 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
         f"{flag}: has {found!r:.80} as the id {number}, and {own_file}, beside "
         f"the weights, {token!r:.80}: pass those of one model"
       )
+
+
+def folders_of(weights: str) -> list[str]:
+  """Returns the folder of weights; for the best of a run, its own folder, too.
+
+  Args:
+    weights: as --init_checkpoint: a folder, a prefix, or a file.
+  """
+  folder = weights
+  if ".ckpt" in os.path.basename(weights) or os.path.isfile(weights):
+    folder = os.path.dirname(weights) or "."
+  return [folder, *files.above(folder, "best")]
 
 
 def _with_files(settings: _Settings, model: str) -> _Settings:
@@ -353,7 +362,8 @@ def _folders(settings: shared_flags.StartSettings) -> list[str]:
   # The paths themselves and the folders they are in: in this order, each once.
   folders = {}
   for path in map(vocabulary_table.source_of, filter(None, paths)):
-    folders |= {path: None, os.path.dirname(path) or ".": None}
+    for folder in (path, os.path.dirname(path) or "."):
+      folders |= dict.fromkeys([folder, *files.above(folder, "best")])
   return list(folders)
 
 

@@ -117,10 +117,10 @@ def open_model(weights: checkpoints.Weights) -> models.ModelFolder:
   # A SavedModel has its weights in variables/, and the vocabulary in assets/.
   folders = (os.path.dirname(prefix) or ".",)
   library = "Model Garden"
-  parent = os.path.dirname(os.path.dirname(prefix)) or "."
-  if files.exists(os.path.join(parent, "saved_model.pb")):
-    folders = (os.path.join(parent, "assets"), parent)
-    library = "a SavedModel"
+  for parent in files.above(folders[0], "variables"):
+    if files.exists(os.path.join(parent, "saved_model.pb")):
+      folders = (os.path.join(parent, "assets"), parent)
+      library = "a SavedModel"
   return models.ModelFolder(
     models.make_weights(prefix, variables, unread),
     folders,

@@ -149,9 +149,7 @@ def _open_checkpoint(path: str) -> models.ModelFolder:
   _refuse_hub_module(prefix, weights.shapes)
 
   # The best weights of a run are in a folder of their own.
-  is_best = os.path.basename(folder) == "best"
-  parents = [os.path.dirname(folder) or "."] if is_best else []
-  return models.ModelFolder(weights, (folder, *parents))
+  return models.ModelFolder(weights, (folder, *files.above(folder, "best")))
 
 
 def _open_electra(
@@ -178,7 +176,7 @@ def _open_electra(
 def _refuse_hub_module(prefix: str, shapes) -> None:
   """Refuses a module of TF1's hub if it may be a wrong export; says which."""
   # The checkpoint is MODULE/variables/variables.
-  folder = os.path.dirname(os.path.dirname(os.path.abspath(prefix)))
+  folder = os.path.dirname(os.path.realpath(os.path.dirname(prefix)))
   if not files.exists(os.path.join(folder, "tfhub_module.pb")):
     return
 

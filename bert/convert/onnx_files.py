@@ -129,9 +129,8 @@ def open_file(path: str) -> models.ModelFolder:
   imports.load("onnx", f"{path}, an ONNX file")
   from google.protobuf import message
 
-  folders = [os.path.dirname(path) or "."]
-  if os.path.basename(folders[0]) == "onnx":
-    folders.append(os.path.dirname(folders[0]) or ".")
+  folder = os.path.dirname(path) or "."
+  folders = [folder, *files.above(folder, "onnx")]
   config_paths = (os.path.join(x, huggingface.CONFIG) for x in folders)
   config_path = next(filter(files.exists, config_paths), None)
 

@@ -157,6 +157,27 @@ def exists(path: str) -> bool:
     return remote.gfile().exists(path)
 
 
+def above(folder: str, name: str) -> tuple[str, ...]:
+  """Returns the folder above one of a name; () above one of another name.
+
+  Best weights are in best/ of a run's folder, which has their labels, casing
+  and vocabulary. Links to it, slashes behind it and paths from within it hide
+  its name, so the real path counts.
+
+  Args:
+    folder: its path, local or remote.
+    name: such as "best".
+  """
+  path = folder.rstrip("/")
+  real = path if remote.is_remote(path) else os.path.realpath(folder)
+  parent, found = os.path.split(real)
+  if found != name:
+    return ()
+  # Messages show it as the user wrote it, if that leads there.
+  spelled = os.path.dirname(path) or "."
+  return (spelled if os.path.realpath(spelled) == parent else parent,)
+
+
 def remove(path: str) -> None:
   """Removes a file if it is there; an OSError if it is a folder."""
   remove_file = remote.remove if remote.is_remote(path) else os.remove

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from bert import modeling
+from bert import export_saved_model, modeling
 from bert.cli import inference_settings, model_folder
 from bert.convert import tokenizer_files
 from bert.vocabularies import vocabulary_table
@@ -260,6 +260,46 @@ def test_where_the_casing_is_found(path, name, contents, folder, monkeypatch):
   monkeypatch.setitem(sys.modules, "weights", None)  # Nor TensorFlow.
   (folder / name).write_text(json.dumps(contents))
   assert read(init_checkpoint=folder / path).do_lower_case is False
+
+
+def test_best_weights_are_known_by_any_path(folder, monkeypatch):
+  best = folder / "best"
+  best.mkdir()
+  (folder / "settings.json").write_text(json.dumps(CASED))
+  other = folder / "here" / "other.txt"
+  other.parent.mkdir()
+  other.write_text("[UNK]\nfilm\n")
+  elsewhere = folder / "elsewhere"
+  elsewhere.mkdir()
+  (elsewhere / "link").symlink_to(best)
+  for here, path in (
+    (folder, "best/"),
+    (folder, "best/model.ckpt-4"),
+    (elsewhere, "link"),
+    (elsewhere, "link/model.ckpt-4"),
+    (best, "model.ckpt-4"),
+  ):
+    monkeypatch.chdir(here)
+    assert read(init_checkpoint=path).do_lower_case is False
+    with pytest.raises(ValueError, match="other.txt: has 'film' as the id 1"):
+      read(init_checkpoint=path, vocab_file=other)
+
+
+def test_an_export_takes_the_vocabulary_beside_the_weights(folder, monkeypatch):
+  here = folder / "here"
+  here.mkdir()
+  (here / "vocab.txt").write_text("[UNK]\nfilm\n")  # Another model's.
+  (folder / "best").mkdir()
+  (here / "link").symlink_to(folder / "best")
+  (here / "run").symlink_to(folder)
+  monkeypatch.chdir(here)
+  for path in ("link", "link/model.ckpt-4", "run", "run/model.ckpt-4"):
+    settings = program_flags.read(
+      export_saved_model.ExportSettings,
+      lambda _: export_saved_model.read_settings(),
+      init_checkpoint=path,
+    )
+    assert os.path.samefile(settings.vocab_file, folder / "vocab.txt")
 
 
 @pytest.mark.parametrize(

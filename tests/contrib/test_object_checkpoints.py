@@ -170,7 +170,7 @@ def test_reads_the_names_of_published_models(path, tmp_path):
 
 
 @pytest.mark.parametrize("source", ["hub"], indirect=True)
-def test_converts_a_saved_model(source, tmp_path, capsys):
+def test_converts_a_saved_model(source, tmp_path, capsys, monkeypatch):
   folder, output = source, tmp_path / "google"
   any_model.convert(input=folder, output=output)
   lines = capsys.readouterr().out.splitlines()
@@ -187,6 +187,10 @@ def test_converts_a_saved_model(source, tmp_path, capsys):
   card = (output / "README.md").read_text()
   assert f"from a SavedModel, `{folder}/variables/variables`" in card
   assert "- not in it, taken: hidden_act='gelu'" in card
+  # Its files are found from within, too.
+  monkeypatch.chdir(folder / "variables")
+  found = model_folder.open_model("variables")
+  assert found.library == "a SavedModel" and found.vocab_file
 
 
 def key_of(values, end):
@@ -259,9 +263,11 @@ def test_refuses_modules_known_to_be_wrong(
   variables = tmp_path / folder / "variables"
   variables.mkdir(parents=True)
   (tmp_path / folder / "tfhub_module.pb").touch()
-  path = checkpoints.write(str(variables), values)
-  if is_refused:
-    with pytest.raises(ValueError, match="tensorflow/hub issue 661"):
-      model_folder.open_model(path)
-  else:
-    assert len(model_folder.open_model(path).weights.shapes) == layers + 1
+  prefix = pathlib.Path(checkpoints.write(str(variables), values))
+  (tmp_path / "link").symlink_to(variables)
+  for path in (str(prefix), f"{tmp_path}/link/{prefix.name}"):
+    if is_refused:
+      with pytest.raises(ValueError, match="tensorflow/hub issue 661"):
+        model_folder.open_model(path)
+    else:
+      assert len(model_folder.open_model(path).weights.shapes) == layers + 1

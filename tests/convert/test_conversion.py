@@ -498,9 +498,11 @@ def test_labels_of_a_training(tmp_path):
   pathlib.Path("best").mkdir()
   for path in tmp_path.glob("model.ckpt-7.*"):
     shutil.copy(path, "best")
-  for folder in (tmp_path, "best"):
-    labels = initial_labels(f"{folder}/model.ckpt-7")
-    assert labels == ("pos", "neg")
+  pathlib.Path("link").symlink_to("best")
+  for path in (tmp_path, "best", "link", "best/", "best/model.ckpt-7"):
+    assert initial_labels(path) == ("pos", "neg")
+  os.chdir("best")
+  assert initial_labels("model.ckpt-7") == ("pos", "neg")
 
 
 @pytest.mark.parametrize(

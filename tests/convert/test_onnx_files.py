@@ -38,6 +38,16 @@ def write_file(tmp_path):
   return path
 
 
+def test_the_config_is_found_from_within_the_folder_of_the_graph(
+  file, monkeypatch
+):
+  folder = file.parent.parent
+  (folder / "config.json").write_text("{}")
+  monkeypatch.chdir(file.parent.rename(folder / "onnx"))
+  with pytest.raises(ValueError, match=f"{folder}/config.json: no model_type"):
+    opened("bert.onnx")
+
+
 def test_a_graph_computes_what_transformers_does(file):
   expected = np.load(FIXTURES / "onnx" / "expected.npz")
   model = opened(file.parent)

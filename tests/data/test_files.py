@@ -13,6 +13,32 @@ from bert.data import atomic, file_search, files
 import paths
 
 
+def test_a_folder_is_known_by_its_real_name(tmp_path, monkeypatch):
+  best = tmp_path / "out" / "best"
+  best.mkdir(parents=True)
+  (tmp_path / "latest").symlink_to(best)
+  (tmp_path / "linked").mkdir()
+  (tmp_path / "linked" / "best").symlink_to(tmp_path)  # Not what it is called.
+  monkeypatch.chdir(tmp_path)
+  run = f"{tmp_path}/out"
+  for path, expected in {
+    "out/best": ("out",),
+    "out/best/": ("out",),
+    str(best): (run,),
+    "latest": (run,),
+    "latest/.": (run,),
+    "out": (),
+    "linked/best": (),
+    "gs://bucket/out/best/": ("gs://bucket/out",),
+    "gs://bucket/out": (),
+  }.items():
+    assert files.above(path, "best") == expected
+  monkeypatch.chdir(best)
+  assert files.above(".", "best") == files.above("", "best") == (run,)
+  monkeypatch.chdir(run)
+  assert files.above("best", "best") == (".",)
+
+
 @pytest.mark.parametrize(
   ("name", "opener"), [("t", open), ("t.gz", gzip.open), ("t.xz", lzma.open)]
 )
