@@ -8,6 +8,7 @@ import signal
 import psutil
 import pytest
 
+from bert import create_pretraining_data
 from bert.cli import pretraining
 import disk_events
 import program_flags
@@ -82,6 +83,23 @@ def test_held_out_records_are_not_to_be_trained_on(names, is_held_out, capsys):
   assert ("--do_train" not in said) == is_held_out
   advice = f"give run_pretraining.py --eval_input_file={names} and --do_eval"
   assert (advice in said) == is_held_out
+
+
+def test_the_next_command_of_one_job_of_several_is_for_all_of_them(capsys):
+  settings = create_pretraining_data.PretrainingDataSettings(
+    input_file="", output_file="my[1].rec", vocab_file="v.txt", num_shards=4
+  )
+  outputs = ["my[1].rec-00003-of-00004"]
+  pretraining.print_end(settings, outputs, 1000, 0.0)
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[1:4] == [
+    "  wrote my[1].rec-00003-of-00004",
+    "  what follows is for when all 4 jobs have ended",
+    "  if each makes 1,000 records: 500 steps of 32 are 4.0 epochs of 4,000 "
+    "records",
+  ]
+  assert " '--input_file=my[[]1].rec-*-of-00004' " in lines[4]
+  assert " --num_train_steps=500 --num_warmup_steps=50 " in lines[4]
 
 
 def test_records_without_masks_need_no_copies(folder):

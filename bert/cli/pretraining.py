@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import glob
 import importlib
 import os
 import re
@@ -432,6 +433,13 @@ def print_end(
   """
   written = ",".join(outputs)
   lines = [f"wrote {', '.join(outputs)}"]
+  # The next command is for the shards of all jobs; only
+  # create_pretraining_data.py has --num_shards.
+  shards = getattr(settings, "num_shards", 1)
+  if shards > 1:
+    name = glob.escape(settings.output_file.strip())
+    written = f"{name}-*-of-{shards:05}"
+    lines.append(f"what follows is for when all {shards} jobs have ended")
 
   # Records whose names say that they are held out must not be trained on.
   if all(_HELD_OUT.search(os.path.basename(path).lower()) for path in outputs):
@@ -447,8 +455,10 @@ def print_end(
   most = PretrainingSettings.num_train_steps
   batch = PretrainingSettings.train_batch_size
   passes = 4 if settings.masks else 40
-  steps = min(max(records * passes // batch, 100), most)
-  lines.append(describe_epochs(steps, batch, records))
+  total = records * shards  # As far as one job can know.
+  steps = min(max(total * passes // batch, 100), most)
+  guess = f"if each makes {records:,} records: " if shards > 1 else ""
+  lines.append(guess + describe_epochs(steps, batch, total))
 
   # A short training is only enough for a small model. With --model its own
   # config and vocabulary hold.

@@ -127,6 +127,8 @@ def _find_records(settings) -> tuple[list[str], list[str]]:
   )
   for paths in (train_files, eval_files):
     file_search.check_shards(paths)
+  for flag in ("input_file", "eval_input_file"):
+    file_search.check_is_complete(getattr(settings, flag) or "", flag)
 
   # What is held out must not be trained on. All files, or one alone, may be
   # meant to be both.

@@ -62,6 +62,26 @@ def check_shards(paths: Iterable[str]) -> None:
         )
 
 
+def check_is_complete(patterns: str, flag: str) -> None:
+  """Raises a ValueError if a glob finds shards of a set that lacks others.
+
+  The job that makes the others may not have ended. Shards that are there may be
+  left to other uses, and files that are named one by one are what is meant.
+  """
+  for pattern in filter(glob.has_magic, map(str.strip, patterns.split(","))):
+    matches = _glob(pattern)
+    # A name may read as a glob; see `_glob`.
+    shards = map(_SHARD.fullmatch, set(matches) - {pattern})
+    for name, count, ending in sorted({m.groups() for m in shards if m}):
+      every = (f"{name}-{i:05}-of-{count}{ending}" for i in range(int(count)))
+      for shard in every:
+        if shard not in matches and not files.exists(shard):
+          raise ValueError(
+            f"--{flag}={pattern}: lacks {shard}: wait for its job, or name the "
+            "files one by one"
+          )
+
+
 def check_new_shard(path: str) -> None:
   """Raises a ValueError if a set of another size is beside a new shard."""
   name = path.rpartition("-of-")[0].rpartition("-")[0]

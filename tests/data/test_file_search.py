@@ -60,3 +60,24 @@ def test_a_folder_that_may_be_meant(
   for name in ("MRPC", "SST-2"):
     (tmp_path / "glue" / name).mkdir(parents=True)
   assert file_search.describe_missing(folder, inside) == message
+
+
+def test_a_glob_for_shards_waits_for_all_of_them(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for number in (0, 1, 2):
+    open(f"x-0000{number}-of-00004", "w").close()
+  for pattern in ("x*", "x-*-of-00004", "x-0000[01]*", "./x*, y"):
+    name = "./x" if pattern[0] == "." else "x"
+    with pytest.raises(ValueError) as caught:
+      file_search.check_is_complete(pattern, "input_file")
+    assert str(caught.value) == (
+      f"--input_file={pattern.split(',')[0]}: lacks {name}-00003-of-00004: "
+      "wait for its job, or name the files one by one"
+    )
+  # Named one by one; other files; a part of what is there.
+  allowed = ["x-00000-of-00004,x-00001-of-00004", "*.txt", ""]
+  for pattern in allowed:
+    file_search.check_is_complete(pattern, "input_file")
+  open("x-00003-of-00004", "w").close()
+  for pattern in ("x*", "x-0000[01]*"):
+    file_search.check_is_complete(pattern, "input_file")
