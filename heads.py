@@ -141,6 +141,7 @@ class MaskedLmHead(compiled.Layer):
       name="output_bias",
       shape=[self.config.vocab_size],
       initializer="zeros",
+      dtype="float32",
       autocast=False,
     )
 
@@ -173,7 +174,11 @@ class NextSentenceHead(compiled.Layer):
       initializer=modeling.make_initializer(self.config),
     )
     self.output_bias = self.add_weight(
-      name="output_bias", shape=[2], initializer="zeros", autocast=False
+      name="output_bias",
+      shape=[2],
+      initializer="zeros",
+      dtype="float32",
+      autocast=False,
     )
 
   def call(self, pooled_output):
@@ -360,15 +365,21 @@ def make_output(
   layer's name in front.
   """
   # The original has this deviation here, whatever the initializer_range is.
+  # Outside of a layer, Keras would take the floatx of a user's keras.json.
   weights = keras.Variable(
     keras.initializers.TruncatedNormal(stddev=0.02),
     shape=[num_labels, size],
+    dtype="float32",
     name="output_weights",
   )
   # The bias is added to float32, so Keras must not cast it to bfloat16; see
   # `modeling.Embeddings.add_table`.
   bias = keras.Variable(
-    "zeros", shape=[num_labels], name="output_bias", autocast=False
+    "zeros",
+    shape=[num_labels],
+    dtype="float32",
+    name="output_bias",
+    autocast=False,
   )
   return weights, bias
 
@@ -502,7 +513,9 @@ class VectorModel(HeadModel):
     # Not cast to bfloat16: vectors are float32 from the pooling on.
     with keras.name_scope("dense"):
       self.kernel, self.bias = (
-        keras.Variable(getattr(dense, name), name=name, autocast=False)
+        keras.Variable(
+          getattr(dense, name), dtype="float32", name=name, autocast=False
+        )
         for name in ("kernel", "bias")
       )
 

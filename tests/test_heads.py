@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from any_model import CONFIG, SIZES, draw
 from bert import heads, modeling
-from bert.contrib import feature_tagger, variant
+from bert.contrib import feature_tagger, relations, variant
 import tiny
 
 IDS = np.array([[2, 7, 8, 3, 0], [2, 9, 3, 0, 0]], np.int32)
@@ -268,6 +268,33 @@ def test_models_of_a_training_are_float32_whatever_keras_is():
       assert make.from_training(CONFIG, 2, {}).compute_dtype == "float32"
   finally:
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_heads_are_float32_whatever_the_user_s_keras_json_says(floatx, dtype):
+  makers = {
+    **MODELS,
+    "tagger": lambda config, dtype: heads.TaggerModel(config, 4, dtype),
+    "features": lambda config, dtype: feature_tagger.FeatureTaggerModel(
+      config, 4, dtype, ["mix"], 6
+    ),
+    "relations": lambda config, dtype: relations.VectorModel(config, dtype, 5),
+  }
+  keras.config.set_floatx(floatx)
+  try:
+    for make in makers.values():
+      model = make(CONFIG, dtype)
+      types = {variable.dtype for variable in model.variables}
+      assert types == {"float32"}
+      features = dict(input_ids=IDS, input_mask=MASK, segment_ids=SEGMENTS)
+      features["masked_lm_positions"] = IDS[:, :2] * 0
+      output = heads.forward(model, features, None)
+      if isinstance(model, heads.VectorModel):
+        output = model.project(tf.cast(output.pooled_output, tf.float32))
+      assert {x.dtype for x in tf.nest.flatten(output)} == {tf.float32}
+  finally:
+    keras.config.set_floatx("float32")
 
 
 def test_the_scores_of_a_classifier():

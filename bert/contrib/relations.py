@@ -29,6 +29,7 @@ class VectorModel(heads.PretrainingModel):
     self.projection = keras.Variable(
       keras.initializers.Orthogonal(),
       shape=[config.hidden_size, teacher_size],
+      dtype="float32",
       name="teacher_projection",
     )
 

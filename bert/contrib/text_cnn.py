@@ -61,6 +61,7 @@ class TextCnnLayer(compiled.Layer):
         config.num_filters,
         width,
         padding="same",
+        data_format="channels_last",  # Whatever a user's keras.json says.
         kernel_initializer=modeling.make_initializer(config),
         name=f"width_{width}",
         dtype=self.dtype_policy,

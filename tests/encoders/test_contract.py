@@ -76,6 +76,20 @@ def test_shapes_dtypes_and_names(name, dtype):
 
 
 @every_encoder
+def test_the_user_s_keras_json_changes_nothing(name):
+  expected = make(name)(IDS, MASK)
+  keras.config.set_floatx("float16")
+  keras.config.set_image_data_format("channels_first")
+  try:
+    found = make(name)(IDS, MASK)
+  finally:
+    keras.config.set_floatx("float32")
+    keras.config.set_image_data_format("channels_last")
+  for ours, theirs in zip(found[:2], expected[:2], strict=True):
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@every_encoder
 def test_padding_and_its_tokens_change_nothing(name):
   encoder = make(name)
   padded = encoder(np.where(MASK, IDS, 9), MASK, return_hidden_states=True)
