@@ -19,6 +19,8 @@ import shutil
 from bert.data import remote
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+# What file systems answer that can sync files, but no folders: vboxsf, FUSE.
+_SYNCS_NO_FOLDERS = {errno.EINVAL, errno.EBADF, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
@@ -88,6 +90,13 @@ def _sync(path: str) -> None:
   descriptor = os.open(path or ".", os.O_RDONLY)
   try:
     os.fsync(descriptor)
+  except OSError as error:
+    is_folder = os.path.isdir(path or ".")
+    if not (is_folder and error.errno in _SYNCS_NO_FOLDERS):
+      # `naming_full_disk` knows the path that the user gave.
+      if error.errno not in _NO_ROOM:
+        error.filename = path
+      raise
   finally:
     os.close(descriptor)
 

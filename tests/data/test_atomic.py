@@ -58,6 +58,35 @@ def test_what_a_killed_run_left_behind_is_removed(tmp_path):
   assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.parametrize(
+  "number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EIO]
+)
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_folder_need_not_be_synced(tmp_path, monkeypatch, number, kind):
+  """Some file systems, such as vboxsf, sync files alone."""
+
+  def fail(descriptor):
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    if os.path.isdir(path) == (kind == "folder"):
+      raise OSError(number, "no")
+
+  monkeypatch.setattr(os, "fsync", fail)
+  path, folder = f"{tmp_path}/a", f"{tmp_path}/b"
+
+  def write():
+    files.write_text(path, "x")
+    with atomic.new_folder(folder) as temporary:
+      pathlib.Path(temporary, "c").write_text("y")
+
+  if kind == "folder" and number != errno.EIO:
+    write()
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    return
+  expected = str(tmp_path) if kind == "folder" else rf"{tmp_path}/\.a\.\w+\.tmp"
+  with pytest.raises(OSError, match=rf"\[Errno {number}\] no: '{expected}'"):
+    write()
+
+
 def test_two_writers_of_one_file_do_not_mix(tmp_path):
   path = tmp_path / "out"
   with atomic.replace_on_success(str(path)) as slow, open(slow, "w") as file:
