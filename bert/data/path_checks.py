@@ -21,8 +21,17 @@ def check(flag: str, kind: str, value: str) -> None:
     value: of the flag; may be a list, separated by commas, of several kinds.
   """
   if not remote.is_remote(value) or kind == "empty_folder":
-    if fault := _FAULTS[kind](flag, value):
+    if fault := _of_name(value) or _FAULTS[kind](flag, value):
       raise ValueError(f"--{flag}={value}: {fault}")
+
+
+def _of_name(path: str) -> str:
+  """Refuses what neither TensorFlow nor our files of JSON can hold."""
+  try:
+    path.encode()
+  except UnicodeEncodeError:
+    return "a name that is not UTF-8; rename it"
+  return ""
 
 
 def _of_files(flag: str, patterns: str) -> str:
@@ -44,7 +53,9 @@ def _of_file(flag: str, path: str) -> str:
     return missing.replace("no such folder", "no such file", 1)
   if os.path.isdir(path):
     return "a folder; expected a file"
-  return "" if os.access(path, os.R_OK) else "it may not be read"
+  if not os.access(path, os.R_OK):
+    return "it may not be read"
+  return _of_name(path)  # A pattern may have found it.
 
 
 def _of_stored_file(flag: str, path: str) -> str:

@@ -30,6 +30,20 @@ def test_a_pipe_is_only_for_what_is_read_once(tmp_path):
     path_checks.check("train_file", "file", path)
 
 
+def test_names_that_are_not_utf8_are_refused_before_any_work(tmp_path):
+  """A training ended when it recorded the name, after minutes of features."""
+  path = os.fsdecode(os.fsencode(tmp_path / "a") + b"\xff.txt")
+  open(path, "w").close()
+  cure = "a name that is not UTF-8; rename it"
+  for kind in ("file", "input", "new_files", "new_folder", "model"):
+    with pytest.raises(ValueError) as error:
+      path_checks.check("train_file", kind, path)
+    assert str(error.value) == f"--train_file={path}: {cure}"
+  with pytest.raises(ValueError) as error:
+    path_checks.check("input_file", "files", f"{tmp_path}/*")
+  assert str(error.value) == f"--input_file={tmp_path}/*: {path}: {cure}"
+
+
 def test_a_remote_folder_with_files_is_not_replaced():
   folder = "ram://test_path_checks/out"
   path_checks.check("output", "empty_folder", folder)
