@@ -16,7 +16,7 @@ import operator
 import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -104,12 +104,15 @@ class Index:
     seconds: how long comparing vectors has taken so far.
   """
 
-  def __init__(self, source: Source, model: bert.Model):
+  def __init__(
+    self, source: Source, model: bert.Model, part: BinaryIO | None = None
+  ):
     """Opens an index; makes it if it is not there.
 
     Args:
       source: what it is made of.
       model: that of `source.model`, which makes the vectors.
+      part: see `vector_index.make`.
     """
     _check_is_no_input(source)
     self._source, self._model = source, model
@@ -145,7 +148,7 @@ class Index:
       if model.strips_marks:
         lost_letters.report(self._read_texts(), text)
       self._shape = record["lines"], len(probe)
-      vector_index.make(path, record, self._make_rows)
+      vector_index.make(path, record, self._make_rows, part)
     self.vectors = vector_index.read(path, record)
 
   def __repr__(self) -> str:
@@ -193,9 +196,15 @@ class Index:
         return cls(Source(model.folder, file, column, path, prompt_name), model)
       if column is not None:
         raise ValueError(f"text_column is {column!r}, but texts is not a file")
-      with _written(texts, path) as file:
+      listed = _list_texts(texts, "texts")
+      if not listed:
+        raise ValueError("texts is empty")
+      # From the look at its files until it is made, they are ours alone.
+      is_made = files.exists(path)
+      lock = contextlib.nullcontext() if is_made else vector_index.locked(path)
+      with lock as part, _written(listed, path) as file:
         source = Source(model.folder, file, _COLUMN, path, prompt_name)
-        return cls(source, model)
+        return cls(source, model, part)
 
   @classmethod
   def open(cls, path: str | os.PathLike, model: bert.Model) -> "Index":
@@ -392,15 +401,12 @@ def _naming_arguments(model: bert.Model, path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _written(texts: Any, path: str) -> Iterator[str]:
+def _written(listed: list[str], path: str) -> Iterator[str]:
   """Writes a list of texts beside an index that the body makes.
 
   Yields the file. It goes again if the body fails before a block of the index
   is made: the next call may bring other texts.
   """
-  listed = _list_texts(texts, "texts")
-  if not listed:
-    raise ValueError("texts is empty")
   rows = [json.dumps({_COLUMN: text}, ensure_ascii=False) for text in listed]
 
   # They are written before the index, so one that is there without them is of
@@ -411,7 +417,7 @@ def _written(texts: Any, path: str) -> Iterator[str]:
   is_new = made[:1] != [file] or list(files.read_lines(file)) != rows
   if is_new and made:
     cure = "pass another path"
-    if files.exists(part) and not files.exists(path):
+    if not files.exists(path) and os.path.getsize(part):
       cure = f"remove {part}, {path}.json and {file} to begin anew"
     raise ValueError(f"{made[0]}: made of other texts: {cure}")
   if is_new:

@@ -193,6 +193,21 @@ def test_a_run_that_made_nothing_does_not_hold_the_name(
       bert.Index.build(model, LINES, "j.npy")
   assert not os.path.exists("j.npy.jsonl")
 
+  # The refused one of two calls at once leaves the other's texts alone.
+  def build_again(texts, **prompt):
+    for other in (LINES, LINES[:3]):
+      with pytest.raises(OSError, match="j.npy.part: another process is writ"):
+        bert.Index.build(model, other, "j.npy")
+    return encode(texts, **prompt)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(model, "encode", build_again)
+    bert.Index.build(model, LINES, "j.npy")
+  assert bert.Index.open("j.npy", model).search("bad", k=1)[0].text == "bad"
+  for name in ("j.npy", "j.npy.json", "j.npy.jsonl"):
+    (here / name).unlink()
+  begin("j.npy")
+
   # A file that this call has not written is never replaced.
   (here / "j.npy.jsonl").write_text("mine\n")
   with pytest.raises(ValueError, match="j.npy.jsonl: made of other texts: rem"):

@@ -6,10 +6,11 @@ the vector that it gives to a fixed text.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import io
 import math
 import os
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -68,28 +69,23 @@ def make(
   path: str,
   record: dict[str, Any],
   make_rows: Callable[[int], Iterator[np.ndarray]],
+  part: BinaryIO | None = None,
 ) -> None:
   """Makes an index and its record, from where a killed process left them.
 
   Args:
-    path: of the index; in `path`.part are the rows until it is complete.
+    path: of the index.
     record: what it is made of.
     make_rows: yields the rows from that of a number on, float16 [BLOCK, H].
+    part: what `locked` gives, if the caller has locked the index.
 
   Raises:
     OSError: another process makes this index, or the disk is full.
     ValueError: what was begun is of another model or other text.
   """
-  part = f"{path}.part"
-  os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-  with atomic.naming_full_disk(part), open(part, "ab", buffering=0) as file:
-    if atomic.lock(file.fileno()) is False:
-      raise OSError(f"{part}: another process is writing it")
-
+  with contextlib.nullcontext(part) if part else locked(path) as file:
     # Another process may have completed it before this one had the lock.
     if files.exists(path):
-      if not file.tell():
-        files.remove(part)
       return
 
     # The rows of a killed process are good if they are of the same model and
@@ -98,15 +94,38 @@ def make(
     if count_begun(path):
       _check(path, record, is_begun=True)
     else:
-      file.truncate(0)
+      file.seek(file.truncate(0))
     files.write_json(f"{path}.json", record)
 
     # The hash of the index is known only when all rows are there.
     _write(file, record["lines"], len(record["probe"]), make_rows)
-    complete = {**record, _INDEX: files.hash_file(part)}
+    complete = {**record, _INDEX: files.hash_file(file.name)}
     files.write_json(f"{path}.json", complete)
     # Still locked, so that no other process begins anew.
-    atomic.publish(part, path)
+    atomic.publish(file.name, path)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[BinaryIO]:
+  """Lets nobody else make an index, or remove its texts, while the body runs.
+
+  Yields `path`.part, which has the rows until the index is complete. It goes at
+  the end if it is empty. An OSError says that another process makes the index.
+  """
+  part = f"{path}.part"
+  os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+  with atomic.naming_full_disk(part), open(part, "ab", buffering=0) as file:
+    # The process that had the lock may have taken the file away since.
+    is_ours = atomic.lock(file.fileno()) is not False
+    state = os.fstat(file.fileno())
+    is_there = os.path.exists(part) and os.path.samestat(os.stat(part), state)
+    if not (is_ours and is_there):
+      raise OSError(f"{part}: another process is writing it")
+    try:
+      yield file
+    finally:
+      if not os.fstat(file.fileno()).st_size:
+        files.remove(part)
 
 
 def count_begun(path: str) -> int:
