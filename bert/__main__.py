@@ -8,12 +8,14 @@ of them.
 """
 
 import ast
+import os
 import pathlib
 import runpy
 import signal
 import sys
 
 import bert
+from bert.data import messages
 
 # What stands in a program, but not in `modeling.py` and its like.
 _START = 'if __name__ == "__main__":'
@@ -65,6 +67,8 @@ def main() -> None:
 
   # As if the program's file had been started: error messages begin with the
   # name in argv[0], and the program runs only as `__main__`.
+  is_module = os.path.basename(sys.argv[0]) == "__main__.py"
+  messages.LAUNCHER[:] = ["python", "-m", "bert"] if is_module else ["bert"]
   sys.argv = [f"{name}.py", *arguments[1:]]
   runpy.run_module(f"bert.{name}", run_name="__main__", alter_sys=True)
 

@@ -11,6 +11,7 @@ import pytest
 from bert import create_pretraining_data
 from bert.cli import pretraining
 import disk_events
+import paths
 import program_flags
 import record_programs
 from record_programs import PLAIN
@@ -52,7 +53,7 @@ def test_records_summary_and_files(folder):
   a, b = records_in(folder / "new dir/a"), records_in(folder / "new dir/b")
   assert (
     "  wrote new dir/a, new dir/b\n  103 steps of 32 are 3.97 epochs of "
-    f"{len(a) + len(b)} records\n  next: python run_pre"
+    f"{len(a) + len(b)} records\n  next: python {paths.ROOT}/run_pre"
   ) in done.stdout
   # What so few records train in minutes.
   config = "--bert_config_file=configs/bert_mini.json"

@@ -201,7 +201,6 @@ def test_a_vocabulary_is_extended(tmp_path, monkeypatch, corpus):
   # Tokens that they save in a line: 12, then 4 each.
   assert found == [*old[:2], "##alk", *old[3:], "##alke", "the"]
   assert "3 new tokens, 1 of them in rows of [unusedN]: " in result.stdout
-  end = (
-    f"wrote new.txt: {len(old) + 2} tokens\n  next: python convert_checkpoint"
-  )
-  assert f"{end}.py --input=. --add_tokens=new.txt" in result.stdout
+  end = f"wrote new.txt: {len(old) + 2} tokens\n  next: python "
+  end += str(paths.ROOT / "convert_checkpoint.py")
+  assert f"{end} --input=. --add_tokens=new.txt" in result.stdout

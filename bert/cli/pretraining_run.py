@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import math
-import shlex
 import sys
 import time
 from typing import Any
@@ -322,10 +321,9 @@ def _describe_fine_tuning(run: Run) -> str:
   model = run.folder
   if output_folder.starts_elsewhere(run.settings):
     model = run.settings.model or "..."
-  command = (
-    f"python run_classifier.py --model={shlex.quote(model)} --task_name=... "
-    "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
-  )
+  start = program.command("run_classifier.py", model=model)
+  flags = "--data_dir=... --do_train=true --do_eval=true --output_dir=..."
+  command = f"{start} --task_name=... {flags}"
 
   # Without --vocab_file none was copied to the folder.
   return command if run.settings.vocab_file else f"{command} --vocab_file=..."

@@ -192,7 +192,7 @@ def command(name: str, **flags: Any) -> str:
     for name, value in flags.items()
     if value is not None
   ]
-  return shlex.join(["python", name, *given])
+  return shlex.join([*messages.start_of(name), *given])
 
 
 def format_time(start: float) -> str:

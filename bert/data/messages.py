@@ -1,8 +1,14 @@
-"""Words for messages: lists, places, faults of text, batches and memory."""
+"""Words for messages: lists, commands, faults of text, batches and memory."""
 
 import codecs
 from collections.abc import Iterable, Sequence
+import os
 import re
+import sys
+
+# What stands before the name of a program that was not started as a file; see
+# bert/__main__.py.
+LAUNCHER: list[str] = []
 
 _NAMES_SHOWN = 20
 PLACES_SHOWN = 3  # Rows with the same fault in a message.
@@ -68,6 +74,21 @@ def check_split(batch_size: int, replicas: int, parts: int) -> None:
       f"replicas and {parts} accumulation steps: expected a multiple of "
       f"{replicas * parts}"
     )
+
+
+def start_of(program: str) -> list[str]:
+  """Returns the words that start a program, as this one was started.
+
+  >>> start_of("predict.py")
+  ['python', 'predict.py']
+  """
+  if LAUNCHER:
+    return [*LAUNCHER, program.removesuffix(".py")]
+  # A file that was started elsewhere has the others beside it.
+  folder = os.path.dirname(sys.argv[0])
+  path = os.path.join(folder, program)
+  is_elsewhere = os.path.realpath(folder) != os.getcwd()
+  return ["python", path if is_elsewhere and os.path.exists(path) else program]
 
 
 def check_unicode(text: str, name: str) -> None:

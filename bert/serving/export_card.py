@@ -10,7 +10,7 @@ import shlex
 import typing
 from typing import Any
 
-from bert.data import files
+from bert.data import files, messages
 
 FILE = "export.json"
 # Changed whenever older exports can no longer be used.
@@ -144,7 +144,8 @@ def export_command(model: str, task: str = "") -> str:
   name = os.path.basename(model.rstrip("/")).partition("@")[0]
   flags = [f"--model={model}", f"--task={task}" if task else ""]
   flags.append(f"--export_dir={name}_export")
-  return shlex.join(["python", "export_saved_model.py", *filter(None, flags)])
+  start = messages.start_of("export_saved_model.py")
+  return shlex.join([*start, *filter(None, flags)])
 
 
 def _describe(folder: str) -> str:

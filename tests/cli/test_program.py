@@ -4,12 +4,15 @@ import ast
 import dataclasses
 import json
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+from bert import __main__
 from bert.cli import program, removed_flags, typed_flags
+from bert.data import messages
 import paths
 import program_flags
 
@@ -195,6 +198,23 @@ def test_missing_flags_are_told_in_one_line_before_tensorflow(name, ends):
 def test_proposed_commands_are_quoted_for_the_shell():
   command = program.command("predict.py", export_dir="my export", port=None)
   assert command == "python predict.py '--export_dir=my export'"
+
+
+def test_proposed_commands_begin_as_this_one_did(monkeypatch, tmp_path):
+  monkeypatch.setattr(messages, "LAUNCHER", [])
+  monkeypatch.setattr(sys, "argv", [str(paths.ROOT / "run_squad.py")])
+  monkeypatch.chdir(tmp_path)
+  begin = f"python {shlex.quote(str(paths.ROOT))}/predict.py"
+  assert program.command("predict.py", port=1) == f"{begin} --port=1"
+  monkeypatch.chdir(paths.ROOT)
+  assert program.command("predict.py", port=1) == "python predict.py --port=1"
+
+  monkeypatch.setattr("runpy.run_module", lambda *names, **changes: None)
+  starts = {"bert/__main__.py": "python -m bert", "/usr/bin/bert": "bert"}
+  for path, begin in starts.items():
+    monkeypatch.setattr(sys, "argv", [path, "run_squad"])
+    __main__.main()
+    assert program.command("predict.py", port=1) == f"{begin} predict --port=1"
 
 
 OPENING = """
