@@ -46,7 +46,6 @@ if __name__ == "__main__":
 
 from collections.abc import Iterator
 import functools
-import sys
 import time
 
 import tensorflow as tf
@@ -197,7 +196,7 @@ def main(block_lines: int = 1024, block_ids: int = 1 << 21) -> None:
     command = text_programs.export_command(settings, "fill_mask")
 
   # The answers may go to the standard output, so the summary does not.
-  program.print_end(start, *summary, command=command, file=sys.stderr)
+  program.print_end(start, *summary, command=command, write=progress.note)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ import dataclasses
 import functools
 import json
 import queue
-import sys
 import threading
 import time
 
 from bert.cli import program, typed_flags
-from bert.data import file_search, files, imports, text_files
+from bert.data import file_search, files, imports, progress, text_files
 from bert.serving import answers, export_card, exported_model, request_lines
 
 # Lines that are read while earlier lines are answered. They are answered
@@ -238,7 +237,7 @@ def answer_lines(
 
   # Answers may go to the standard output, and must stay alone there.
   if bad:
-    print(f"{bad:,} line(s) could not be answered", file=sys.stderr)
+    progress.note(f"{bad:,} line(s) could not be answered")
   if settings.output_file:
     command = program.command("predict.py", export_dir=settings.export_dir)
     wrote = f"wrote {settings.output_file}: {count - bad:,} answers"
@@ -262,7 +261,7 @@ def main() -> int:
     settings.export_dir, settings.threads, settings.engine or "", card
   )
   if settings.engine:
-    print(f"computing with {model.engine_name}", file=sys.stderr)
+    progress.note(f"computing with {model.engine_name}")
 
   if not settings.serve:
     return answer_lines(model, settings)

@@ -10,7 +10,6 @@ products of vectors: cosines if the model makes them of length 1.
 import dataclasses
 import functools
 import json
-import sys
 import time
 from typing import Any
 
@@ -200,7 +199,7 @@ def main() -> None:
   # are those of the search alone, without the models.
   each = f"; {index.seconds / len(queries):.3f} s a query" if queries else ""
   summary = f"{settings.index_file}: {len(index.vectors):,} lines{each}"
-  program.print_end(start, summary, file=sys.stderr)
+  program.print_end(start, summary, write=progress.note)
 
 
 if __name__ == "__main__":

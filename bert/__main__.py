@@ -15,7 +15,7 @@ import signal
 import sys
 
 import bert
-from bert.data import messages
+from bert.data import messages, progress
 
 # What stands in a program, but not in `modeling.py` and its like.
 _START = 'if __name__ == "__main__":'
@@ -45,6 +45,7 @@ def describe_programs() -> str:
 
 def main() -> None:
   """Runs the program that the command line names."""
+  progress.open_missing_streams()
   arguments = sys.argv[1:]
   if not arguments or arguments[0] in ("-h", "--help"):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A pager may close early.

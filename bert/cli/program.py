@@ -18,7 +18,7 @@ import shlex
 import signal
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
 from absl import app
 
@@ -96,6 +96,7 @@ def _parse_flags(settings_class, takes_others=False) -> list[str]:
   """Declares and parses the flags; returns the other arguments."""
   # Ctrl-C may come during the imports that follow, which take seconds.
   sys.excepthook = _end_in_a_line
+  progress.open_missing_streams()
   # A label with a letter that the terminal lacks must not end a training.
   if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(errors="backslashreplace")
@@ -169,7 +170,10 @@ def _describe_failure(error: Exception) -> str | None:
 
 
 def print_end(
-  start: float, *lines: str, command: str = "", file: TextIO | None = None
+  start: float,
+  *lines: str,
+  command: str = "",
+  write: Callable[[str], object] = print,
 ) -> None:
   """Prints what ends a program: its time, these lines and the next command.
 
@@ -177,11 +181,11 @@ def print_end(
     start: when the program began, by `time.monotonic`.
     *lines: printed indented, one each.
     command: what the user may run next; "" for nothing.
-    file: None for the standard output.
+    write: takes the text; `print` writes it to the standard output.
   """
   after = [f"next: {command}"] if command else []
   title = f"finished in {format_time(start)}"
-  print("\n  ".join([title, *lines, *after]), file=file)
+  write("\n  ".join([title, *lines, *after]))
 
 
 def command(name: str, **flags: Any) -> str:

@@ -278,7 +278,7 @@ def open_lines(path: str | None) -> Iterator[Callable[[str], object]]:
     try:
       yield functools.partial(print, flush=True)
     except BrokenPipeError:
-      progress.leave_closed_pipes()
+      progress.leave_broken_streams()
       sys.exit(0)
     return
 

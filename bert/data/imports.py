@@ -104,7 +104,8 @@ def _hidden_unless_it_fails() -> Iterator[None]:
   # The lines come from C++ and go to the descriptor 2: replacing sys.stderr
   # would not catch them.
   with tempfile.TemporaryFile() as log:
-    sys.stderr.flush()
+    if sys.stderr:  # None if it was closed; then `dup` fails.
+      sys.stderr.flush()
     stderr = os.dup(2)
     os.dup2(log.fileno(), 2)
     has_failed = True

@@ -47,7 +47,7 @@ def _renew(text, part=None):
   if part is not None:
     text = f"[{'#' * round(_BAR * part):-<{_BAR}}] {text}"
   width = min(_WIDEST_LINE, shutil.get_terminal_size().columns - 1)
-  print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+  _write(f"\r\x1b[K{text[:width]}", end="")
 
 
 def _is_in_notebook() -> bool:
@@ -61,24 +61,58 @@ def _is_in_notebook() -> bool:
 def note(text: object) -> None:
   """Prints a line to standard error, in the place of a live line."""
   clear()
-  print(text, file=sys.stderr, flush=True)
+  _write(text)
 
 
-def leave_closed_pipes() -> None:
-  """Lets output that nobody reads go nowhere, instead of raising an error.
+def _write(text, end="\n"):
+  """Writes to standard error; that it cannot be read must not end any work."""
+  if sys.stderr is None:  # To `print` this would be the standard output.
+    return
+  try:
+    print(text, end=end, file=sys.stderr, flush=True)
+  except OSError:
+    leave_broken_streams()
 
-  Ctrl-C ends `| tee`, too, before the program has saved its work.
+
+def leave_broken_streams() -> None:
+  """Lets output that nobody can read go nowhere, instead of raising an error.
+
+  Ctrl-C ends `| tee`, too, before the program has saved its work. A terminal
+  may be closed, and the disk of a log be full.
   """
   for stream in (sys.stdout, sys.stderr):
-    # In a notebook, say, a stream has no file.
-    with contextlib.suppress(OSError, ValueError):
-      # A pipe whose reader has ended is in the state of an error.
-      poll = select.poll()
-      poll.register(stream.fileno(), select.POLLOUT)
-      if any(event & select.POLLERR for _, event in poll.poll(0)):
+    # There may be no stream; in a notebook, say, it has no file.
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+      if _is_broken(stream):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
+
+
+def _is_broken(stream) -> bool:
+  try:
+    stream.flush()  # What could not be written is still waiting.
+  except OSError:
+    return True
+  # A pipe whose reader has ended, or a closed terminal, is in the state of an
+  # error.
+  poll = select.poll()
+  poll.register(stream.fileno(), select.POLLOUT)
+  return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def open_missing_streams() -> None:
+  """Opens the null device for each standard stream that was closed.
+
+  Python has None in its place: there is nothing to read or write then, and
+  `print` writes errors to the standard output. The next file that is opened
+  would take its descriptor, and what libraries log.
+  """
+  for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    # A new file has the smallest descriptor that is free: that of the stream.
+    if getattr(sys, name) is None:
+      stream = open(os.devnull, mode, errors="backslashreplace")  # noqa: SIM115
+      setattr(sys, name, stream)
 
 
 class Progress:
@@ -98,7 +132,8 @@ class Progress:
       start: units that were done before, which do not count for the speed.
     """
     self.total = total
-    self._is_live = sys.stderr.isatty() or _is_in_notebook()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    self._is_live = is_terminal or _is_in_notebook()
     self._printed = time.monotonic()
     self.restart(start)
     # When the first batch was done, and how many units; None before it.
@@ -163,12 +198,6 @@ class Progress:
     in a line that the next one replaces. Without it, the line stays.
     """
     self._printed = time.monotonic()
-    try:
-      self._print(text, done)
-    except BrokenPipeError:
-      leave_closed_pipes()
-
-  def _print(self, text, done):
     if done is None or not self._is_live:
       note(text)
       return

@@ -31,7 +31,7 @@ import urllib.parse
 
 from waitress import channel, parser, server, task, utilities
 
-from bert.data import packing
+from bert.data import packing, progress
 from bert.serving import answer_maker, exported_model, request_lines
 
 # The page, by address: the file and its type.
@@ -266,7 +266,7 @@ class Application:
       message = "too many requests are waiting, or one takes too long"
     except Exception as error:
       # A fault of ours: its text is for our log, and not for a stranger.
-      print(f"error: {environ['PATH_INFO']}: {error!r}", file=sys.stderr)
+      progress.note(f"error: {environ['PATH_INFO']}: {error!r}")
       status, message = 500, "internal error"
     return status, {"error": message}
 
@@ -528,7 +528,7 @@ def serve(model: exported_model.ExportedModel, settings: Any) -> int:
 
   # After SystemExit, answers under way have up to 5 s more in each lane.
   listening.run()
-  print("stopped", file=sys.stderr)
+  progress.note("stopped")
   return 0
 
 

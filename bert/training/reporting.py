@@ -221,7 +221,7 @@ class Reporter:
     """Prints pending means and the place of the results."""
     # Ctrl-C also ends a program that reads the output; this one must not fail
     # when it writes the last lines.
-    progress.leave_closed_pipes()
+    progress.leave_broken_streams()
     self._flush(step)
     self._writer.close()
     self.save()
@@ -264,6 +264,8 @@ class Reporter:
 
   def _print(self, line, done=None):
     if self._is_chief:
+      # A terminal may be closed in the night: what else prints must not fail.
+      progress.leave_broken_streams()
       self._progress.print_line(line, done)
 
 

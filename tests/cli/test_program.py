@@ -217,6 +217,39 @@ def test_proposed_commands_begin_as_this_one_did(monkeypatch, tmp_path):
     assert program.command("predict.py", port=1) == f"{begin} predict --port=1"
 
 
+CLOSED = """
+import sys
+from bert.cli import program, typed_flags
+class Settings(typed_flags.Settings): pass
+def main():
+  with open("file", "w") as file:
+    print(repr(sys.stdin.read()), file.fileno() > 2)
+  raise ValueError("refused")
+program.run_program(main, Settings)
+"""
+
+
+def test_closed_streams_are_empty_and_hold_no_file(tmp_path):
+  (tmp_path / "start.py").write_text(CLOSED)
+  result = subprocess.run(
+    ["sh", "-c", '"$0" start.py <&- 2>&-', sys.executable],
+    cwd=tmp_path,
+    env={"PYTHONPATH": str(paths.ROOT)},
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  assert (result.returncode, result.stdout) == (1, "'' True\n")
+
+
+def test_an_unknown_program_writes_no_error_to_the_output(monkeypatch, capsys):
+  monkeypatch.setattr(sys, "argv", ["bert", "run_squat"])
+  monkeypatch.setattr(sys, "stderr", None)
+  with pytest.raises(SystemExit):
+    __main__.main()
+  sys.stderr.close()
+  assert capsys.readouterr().out == ""
+
+
 OPENING = """
 import dataclasses
 from bert.cli import program, typed_flags

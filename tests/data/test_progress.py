@@ -1,5 +1,6 @@
 """Tests of bert/data/progress.py and bert/data/notebook_line.py."""
 
+import contextlib
 import io
 import os
 import pty
@@ -199,6 +200,33 @@ def test_a_notebook_shows_one_line_that_is_gone_at_the_end(has_widgets):
       assert data["text/html"] == "<progress value='0.020'></progress> unit 1"
     assert run(3) == ["next\n"]
     assert notebook.cells[2].outputs[0].data == {"text/plain": ""}
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_output_that_cannot_be_written_ends_no_work(monkeypatch, is_terminal):
+  """A terminal that was closed, and a log on a full disk."""
+  with contextlib.ExitStack() as stack:
+    for name in ("stdout", "stderr"):
+      parent, child = pty.openpty()
+      stream = open(child if is_terminal else "/dev/full", "w")
+      stack.enter_context(stream)
+      monkeypatch.setattr(sys, name, stream)
+      os.close(parent)
+    with contextlib.suppress(OSError):
+      print("to wait for the next line")
+    progress.note("noted")
+    progress.Progress(8).print_line("half", 4)
+    print("done", flush=True)
+    null = os.stat(os.devnull).st_rdev
+    for stream in (sys.stdout, sys.stderr):
+      assert os.fstat(stream.fileno()).st_rdev == null
+
+
+def test_without_a_standard_error_nothing_is_in_the_output(monkeypatch, capsys):
+  monkeypatch.setattr(sys, "stderr", None)
+  progress.note("noted")
+  progress.Progress(8).print_line("half", 4)
+  assert capsys.readouterr().out == ""
 
 
 def test_a_pipe_that_nobody_reads_ends_no_work():

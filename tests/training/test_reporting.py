@@ -81,6 +81,18 @@ def test_a_full_disk_leaves_no_file_of_curves_open(tmp_path, monkeypatch):
   assert closed == [True]
 
 
+def test_a_log_on_a_full_disk_ends_no_training(tmp_path, monkeypatch):
+  reporter = make_reporter(tmp_path)
+  with open("/dev/full", "w") as output, open("/dev/full", "w") as errors:
+    monkeypatch.setattr("sys.stdout", output)
+    monkeypatch.setattr("sys.stderr", errors)
+    print("training from step 0")
+    reporter.add_evaluation(1, {"eval_accuracy": 0.5})
+    print("stopping early", flush=True)
+    reporter.close(1, is_finished=False)
+  assert reporting.read_curves(str(tmp_path))
+
+
 def test_only_the_chief_writes_and_prints(tmp_path, capsys):
   other = types.SimpleNamespace(should_checkpoint=False)
   strategy = types.SimpleNamespace(extended=other)
