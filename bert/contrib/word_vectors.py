@@ -81,7 +81,7 @@ def read_weights(
   """Returns the weights to start from, heads included, by name."""
   # Drawn as a training with this seed draws them; NumPy's seed has 32 bits.
   keras.utils.set_random_seed(settings.seed % 2**32)
-  encoder = encoder_table.make_encoder(config)
+  encoder = encoder_table.make_encoder(config, "float32")
   variables = checkpoints.model_variables(encoder)
   if not settings.init_checkpoint:
     return {name: np.asarray(value) for name, value in variables.items()}
