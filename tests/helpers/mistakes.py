@@ -144,6 +144,8 @@ def make(mistake, world):
   end = program_flags.run_here([*command, *GIVEN[name].split(), *flags])
   changed = paths.differences(before, everything(here))
   errors = end.stderr.replace(f"{os.path.realpath(here)}/", "$PWD/")
+  # The page shows what is proposed to somebody in the folder of the programs.
+  errors = errors.replace(f"`python {paths.ROOT}/", "`python ")
   return end.returncode, end.stdout, errors, changed
 
 
