@@ -54,6 +54,7 @@ PREDICTION = {
     "max_seq_length": 6,
     "by_character": False,
     "document_context": False,
+    "columns": {"token": 0, "tag": -1},
   },
   "run_multiple_choice": {"max_seq_length": 7},
 }
