@@ -5,7 +5,7 @@ import itertools
 import os
 from typing import Any
 
-from bert.cli import shared_flags
+from bert.cli import model_folder, shared_flags
 from bert.data import files, remote
 
 
@@ -37,6 +37,9 @@ def check(
   if settings.do_train or flags & settings.given:
     return
   record, trained = _read_record(settings)
+
+  # Compared by their places: a name and a number may mean one column. A column
+  # that the file lacks cannot be meant.
   for field, column in columns.items():
     meant = trained.get(field)
     is_name = isinstance(meant, str)
@@ -55,8 +58,7 @@ def _read_record(settings: shared_flags.DataSettings) -> tuple[str, Any]:
   out = settings.output_dir
   folders = [out, *(f"{out}/seed-{n}" for n in getattr(settings, "seeds", ()))]
   for weights in filter(None, (settings.model, settings.init_checkpoint)):
-    is_folder = os.path.isdir(weights)
-    folders.append(weights if is_folder else os.path.dirname(weights))
+    folders += model_folder.folders_of(weights)
 
   for folder in itertools.filterfalse(remote.is_remote, folders):
     path = os.path.join(folder, "prediction.json")

@@ -166,7 +166,13 @@ def test_later_runs_ask_for_the_columns_of_the_training(name, tmp_path):
   (out / "prediction.json").write_text(record)
 
   flags = {"do_predict": True, "predict_file": file}
-  for elsewhere in ({}, {"output_dir": tmp_path / "new", "model": out}):
+  new = {"output_dir": tmp_path / "new"}
+  (out / "best").mkdir()
+  for elsewhere in (
+    {},
+    {**new, "model": out},
+    {**new, "init_checkpoint": out / "best"},
+  ):
     with pytest.raises(ValueError, match=case.fault):
       read_columns(case, tmp_path, **flags, **elsewhere)
   # With one of the flags nothing is asked.
