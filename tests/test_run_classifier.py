@@ -161,11 +161,12 @@ def test_auto_is_recorded_as_what_it_chose_and_kept(tmp_path, monkeypatch):
 
 
 def test_early_stopping_and_the_best_checkpoint(tmp_path):
-  tiny.write_tsv(tmp_path / "train.tsv", range(200))
+  tiny.write_tsv(tmp_path / "train.tsv", range(40))
   tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
   flags = {"data_dir": tmp_path, "do_train": True, "do_eval": True}
   flags |= {"num_train_epochs": 40, "eval_every_epochs": 1}
-  flags["early_stopping_patience"] = 2
+  # Nothing is learned, so the first evaluation stays the best.
+  flags |= {"early_stopping_patience": 2, "learning_rate": 1e-9}
   assert "stopping early" in run(tmp_path, **flags).stdout
   out = tmp_path / "out"
   lines = (out / "evaluations.jsonl").read_text().splitlines()
@@ -225,9 +226,9 @@ def test_a_head_keeps_the_order_of_its_labels(trained, tmp_path):
 
 
 def test_seeds_are_run_and_summarised(tmp_path):
-  tiny.write_tsv(tmp_path / "train.tsv", range(200))
-  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 440))
-  flags = {**PERFECT, "num_train_epochs": 2, "learning_rate": 1e-9}
+  tiny.write_tsv(tmp_path / "train.tsv", range(16))
+  tiny.write_tsv(tmp_path / "dev.tsv", range(400, 410))
+  flags = {**PERFECT, "num_train_epochs": 1, "learning_rate": 1e-9}
   output = run(tmp_path, data_dir=tmp_path, seeds="1,2", **flags).stdout
   table = output[output.rindex("seed  accuracy") :]
   values = dict(line.split()[:2] for line in table.splitlines()[1:])

@@ -60,22 +60,19 @@ def assert_same_bits(ours, theirs):
     np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
-def slow(*values):
-  return pytest.param(*values, marks=pytest.mark.slow)
-
-
 EPOCH, EVAL = {"num_train_epochs": 1}, {"do_eval": True}
 STEPS = {"num_train_steps": 6}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "program", "asked", "alone", "together"),
   [
     ("good", "run_classifier", EVAL, EPOCH | {"eval_every_steps": 4}, {}),
-    slow("colors", "run_squad", {"do_predict": True}, EPOCH, {}),
-    slow("names", "run_tagging", EVAL, EPOCH, {}),
-    slow("choice", "run_multiple_choice", EVAL, EPOCH, {}),
-    slow(
+    ("colors", "run_squad", {"do_predict": True}, EPOCH, {}),
+    ("names", "run_tagging", EVAL, EPOCH, {}),
+    ("choice", "run_multiple_choice", EVAL, EPOCH, {}),
+    (
       "words",
       "run_pretraining",
       {},
@@ -119,6 +116,7 @@ def hand_over(tasks):
   )
 
 
+@pytest.mark.slow
 def test_an_update_leaves_the_heads_of_other_tasks_alone(saved):
   early, late = saved(6), saved(12)
   for suffix in ("", "/adam_m", "/adam_v"):
@@ -133,6 +131,7 @@ def test_an_update_leaves_the_heads_of_other_tasks_alone(saved):
   np.testing.assert_array_equal(early[pooler], late[pooler])
 
 
+@pytest.mark.slow
 def test_the_first_update_of_a_head_is_corrected_as_its_first(saved):
   """It then changes a bias by the rate, whatever the gradient is."""
   early, late = saved(6), saved(7)
