@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import os
-import sys
 import time
 import types
 from typing import Any, NamedTuple, TypeVar
@@ -33,7 +32,7 @@ from bert.cli import (
   teaching,
   training_run,
 )
-from bert.data import files
+from bert.data import progress
 from bert.inputs import batch_order, feature_sets
 from bert.training import same_run, training_plan, workers
 
@@ -133,7 +132,7 @@ def _follow_training(settings: _Settings) -> _Settings:
     if getattr(settings, name) != value:
       changed[name] = value
       text = same_run.show(value)
-      print(f"--{name}={text}, as {path} says", file=sys.stderr)
+      progress.note(f"--{name}={text}, as {path} says")
   return dataclasses.replace(settings, **changed)
 
 
@@ -317,8 +316,7 @@ class Run(training_run.TrainingRun):
     new scores, which would replace them.
     """
     if self.is_chief and any(dataset is data for data in self.data.test):
-      name = f"predict{dataset.suffix}_metrics.json"
-      files.remove(os.path.join(self.folder, name))
+      output_folder.forget_scores(self.folder, f"predict{dataset.suffix}")
 
   def train(
     self,
@@ -452,10 +450,9 @@ class Run(training_run.TrainingRun):
 def _warn_of_share(trained: str) -> None:
   """Warns if the evaluated examples may have been trained on."""
   if same_run.HELD_OUT not in same_run.read_training(trained):
-    print(
+    progress.note(
       "note: --eval_share: the weights may have been trained on these "
-      "examples, for that training held out none",
-      file=sys.stderr,
+      "examples, for that training held out none"
     )
 
 

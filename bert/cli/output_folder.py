@@ -147,6 +147,11 @@ def _clean_up(
         files.remove(path)
 
 
+def forget_scores(folder: str, stem: str) -> None:
+  """Removes the file that `metrics.write_metrics` made, if there is one."""
+  files.remove(os.path.join(folder, f"{stem}_metrics.json"))
+
+
 def local_folder(
   folder: str, strategy: tf.distribute.Strategy
 ) -> contextlib.AbstractContextManager[str]:

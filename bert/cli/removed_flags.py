@@ -3,6 +3,10 @@
 A command line with one of them ends in a line that names the new command.
 """
 
+_WITHOUT_LABELS = (
+  "; export_saved_model.py and predict.py read texts without labels, by "
+  "--text_column and --text_pair_column"
+)
 _FEATURE_TAGGING = (
   "python -m bert.contrib.run_feature_tagging, with the flags of run_tagging.py"
 )
@@ -22,9 +26,13 @@ REPLACEMENTS: dict[str, str] = {
   "teacher_vectors": "run_distillation.py --teacher_vectors=...",
   # The comparison of export_saved_model.py --quantize=int8.
   "max_score_drop": "--max_changed=0.03, the share of answers that may change",
+  # Two programs that train, and are easily mixed up.
+  "label_column": "it with run_classifier.py or run_embedding.py, and "
+  f"--tag_column with run_tagging.py{_WITHOUT_LABELS}",
+  "label_separator": f"it with run_classifier.py{_WITHOUT_LABELS}",
   **dict.fromkeys(
-    ("label_column", "label_separator", "token_column", "tag_column"),
-    "it where a model is trained; export_saved_model.py and predict.py read "
-    "texts without labels, by --text_column and --text_pair_column",
+    ("token_column", "tag_column"),
+    "it with run_tagging.py, and --label_column with run_classifier.py"
+    + _WITHOUT_LABELS,
   ),
 }
