@@ -1,7 +1,7 @@
 """Writes BERT's vectors of texts: of every token, or one of every text.
 
-  python extract_features.py --input_file=texts.txt --model=$BERT \\
-    --layers=-1,-2,-3,-4 --output_file=out.jsonl
+  python extract_features.py --input_file=texts.txt --output_file=out.jsonl \\
+    --model=google-bert/bert-base-uncased --layers=-1,-2,-3,-4
 
 A text is a line; `a ||| b` is a pair.
 """

@@ -1,6 +1,7 @@
 """Guesses the words behind [MASK], or scores texts by guessing every word.
 
-  python fill_mask.py --text="the capital of france is [MASK]." --model=$BERT
+  python fill_mask.py --text="the capital of france is [MASK]." \\
+    --model=google-bert/bert-base-uncased
 
 Without --text it reads --input_file, or else the standard input.
 """

@@ -1,7 +1,8 @@
 """Fine-tunes BERT to classify texts and pairs: GLUE, XNLI and your own files.
 
   python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC \\
-    --model=$BERT --do_train=true --do_eval=true --output_dir=/tmp/mrpc
+    --model=google-bert/bert-base-uncased --do_train=true --do_eval=true \\
+    --output_dir=/tmp/mrpc
 """
 
 from bert.cli import classifier_settings, program

@@ -1,7 +1,7 @@
 """Pre-trains a small BERT on what a larger one computes of the same text.
 
   python run_distillation.py --input_file=examples.tfrecord --do_train=true \\
-    --teacher=$BERT --teacher_only=true --vocab_file=$BERT/vocab.txt \\
+    --teacher=bert-base --teacher_only=true --vocab_file=bert-base/vocab.txt \\
     --bert_config_file=configs/bert_mini.json --output_dir=/tmp/distilled
 
 The other flags, the records and the files written are of run_pretraining.py.

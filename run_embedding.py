@@ -1,8 +1,9 @@
 """Trains BERT to make vectors of texts: pairs, scores, sentences or few labels.
 
   python run_embedding.py --objective=scores --train_file=sts-train.tsv \\
-    --eval_file=sts-dev.tsv --model=$BERT --do_train=true --do_eval=true \\
-    --label_column=0 --text_column=1 --text_pair_column=2 --output_dir=/tmp/sts
+    --eval_file=sts-dev.tsv --model=google-bert/bert-base-uncased \\
+    --label_column=0 --text_column=1 --text_pair_column=2 \\
+    --do_train=true --do_eval=true --output_dir=/tmp/sts
 """
 
 from bert.cli import embedding_settings, program

@@ -1,6 +1,7 @@
 """Fine-tunes BERT to choose among answers: SWAG, and your own questions.
 
-  python run_multiple_choice.py --data_dir=swag --model=$BERT \\
+  python run_multiple_choice.py --data_dir=swag \\
+    --model=google-bert/bert-base-uncased \\
     --do_train=true --do_eval=true --train_batch_size=16 --learning_rate=2e-5 \\
     --output_dir=/tmp/swag
 """

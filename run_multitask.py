@@ -1,7 +1,8 @@
 """Trains one BERT on several tasks at once, each with a head of its own.
 
-  python run_multitask.py --tasks_file=tasks.json --model=$BERT \\
-    --do_train=true --do_eval=true --eval_every_epochs=1 --output_dir=/tmp/out
+  python run_multitask.py --tasks_file=tasks.json --do_train=true \\
+    --model=google-bert/bert-base-uncased --do_eval=true \\
+    --eval_every_epochs=1 --output_dir=/tmp/out
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Fine-tunes BERT to answer questions: SQuAD v1.1, v2.0 and your own texts.
 
   python run_squad.py --do_train=true --train_file=train-v1.1.json \\
-    --do_predict=true --predict_file=dev-v1.1.json --model=$BERT \\
-    --learning_rate=3e-5 --output_dir=/tmp/squad
+    --do_predict=true --predict_file=dev-v1.1.json --learning_rate=3e-5 \\
+    --model=google-bert/bert-base-uncased --output_dir=/tmp/squad
 """
 
 from bert.cli import program, squad_settings

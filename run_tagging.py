@@ -1,6 +1,7 @@
 """Fine-tunes BERT to label words: named entities, parts of speech, any tags.
 
-  python run_tagging.py --data_dir=conll2003 --model=$BERT \\
+  python run_tagging.py --data_dir=conll2003 \\
+    --model=google-bert/bert-base-uncased \\
     --do_train=true --do_eval=true --do_predict=true --document_context=true \\
     --output_dir=/tmp/ner
 """

@@ -1,8 +1,8 @@
 """Trains a BiLSTM on the layers of a frozen BERT to label words (section 5.3).
 
   python -m bert.contrib.run_feature_tagging --data_dir=conll2003 \\
-    --model=$BERT --learning_rate=1e-3 --do_train=true --do_eval=true \\
-    --output_dir=/tmp/ner
+    --model=google-bert/bert-base-uncased --learning_rate=1e-3 \\
+    --do_train=true --do_eval=true --output_dir=/tmp/ner
 
 Files, flags, scores and predictions are those of run_tagging.py.
 """
