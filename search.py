@@ -180,7 +180,8 @@ def main() -> None:
   reranker = open_reranker(settings) if settings.rerank else None
 
   # The first run writes here, all later ones only read.
-  index = searching.Index(settings, model)
+  source = {name: getattr(settings, name) for name in searching.Source._fields}
+  index = searching.Index(searching.Source(**source), model)
 
   # The model of --rerank sees only the lines that are found by their vectors.
   count = max(settings.top_k, settings.rerank_lines if reranker else 1)

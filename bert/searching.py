@@ -62,7 +62,7 @@ class Hit(NamedTuple):
 
 
 class Source(NamedTuple):
-  """What an index is made of; search.py passes its settings instead."""
+  """What an index is made of: flags of search.py of the same names."""
 
   model: str  # Its name.
   input_file: str
@@ -119,9 +119,9 @@ class Index:
     self.seconds = 0.0
     path, text = source.index_file, source.input_file
     self._kept: list[str] = []
-    self._size = text_files.known_size([text])
     self._state = _state_of(text)
-    if (self._size or _MOST_KEPT) < _MOST_KEPT:
+    size = text_files.known_size([text])
+    if size and size < _MOST_KEPT:
       self._kept = list(self._read_texts())
 
     # What the index depends on. An index whose record differs from this would
@@ -412,21 +412,22 @@ def _written(listed: list[str], path: str) -> Iterator[str]:
   # They are written before the index, so one that is there without them is of
   # other texts.
   file, part = f"{path}.jsonl", f"{path}.part"
+  is_same = files.exists(file) and list(files.read_lines(file)) == rows
   made = [name for name in (file, path) if files.exists(name)]
   made += [part] if vector_index.count_begun(path) else []
-  is_new = made[:1] != [file] or list(files.read_lines(file)) != rows
-  if is_new and made:
+  if made and not is_same:
     cure = "pass another path"
     if not files.exists(path) and os.path.getsize(part):
       cure = f"remove {part}, {path}.json and {file} to begin anew"
     raise ValueError(f"{made[0]}: made of other texts: {cure}")
-  if is_new:
+  if not is_same:
     files.write_lines(file, rows)
 
   try:
     yield file
   except BaseException:  # Ctrl-C, too.
-    if is_new and not (files.exists(path) or vector_index.count_begun(path)):
+    is_begun = files.exists(path) or vector_index.count_begun(path)
+    if not is_same and not is_begun:
       files.remove(file)
     raise
 

@@ -131,10 +131,7 @@ def choose_precision(settings: _Settings) -> _Settings:
     from bert.training import same_run
 
     # Any seed's folder will do: all of them were trained by one command.
-    seeds = getattr(settings, "seeds", ())
-    output_dir = getattr(settings, "output_dir", "")
-    folders = [os.path.join(output_dir, f"seed-{n}") for n in seeds]
-    for folder in folders or [output_dir]:
+    for folder in getattr(settings, "run_dirs", ()):
       if recorded := same_run.read_precision(folder):
         precision, path = recorded
         progress.note(f"--precision={precision}, as {path} says")

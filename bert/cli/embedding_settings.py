@@ -33,7 +33,7 @@ _SPLIT = tuple(f"objective={name}" for name in ("pairs", "scores", "labels"))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings(shared_flags.TableSettings, shared_flags.DataSettings):
-  """The settings of this program."""
+  """The settings of run_embedding.py."""
 
   # The task, and how a vector is made.
   objective: str = _task(

@@ -13,7 +13,6 @@ with fine_tuning.open_run(settings, data, strategy) as run:
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
-import os
 import time
 import types
 from typing import Any, NamedTuple, TypeVar
@@ -101,10 +100,7 @@ def read_settings(settings_class: type[_Settings]) -> _Settings:
 def _follow_training(settings: _Settings) -> _Settings:
   """Gives flags that were not given the values that a training recorded."""
   # One training made the folders of all seeds: the first one will do.
-  folder = settings.output_dir
-  if seeds := getattr(settings, "seeds", ()):
-    folder = os.path.join(folder, f"seed-{seeds[0]}")
-  own = dataclasses.replace(settings, output_dir=folder)
+  own = dataclasses.replace(settings, output_dir=settings.run_dirs[0])
   recorded = same_run.read_training(output_folder.trained_folder(own))
 
   # A trained head of another library shows its problem. If it was converted, a
@@ -155,17 +151,17 @@ def by_seed(settings: _Settings) -> dict[int, _Settings]:
   if not given:
     return {settings.seed: settings}
 
-  # There are fewer numbers than words if one is repeated, or is no number.
-  seeds = [int(seed) for seed in given if seed.isdecimal()]
+  # There are fewer numbers than words if one is repeated, or is no number. A
+  # folder has the name of its seed: 01 would be another than 1.
+  seeds = [int(s) for s in given if s.isdecimal() and s == str(int(s))]
   if len(set(seeds)) < len(given):
     raise ValueError(
       f"--seeds={','.join(given)}: expected different numbers, such as 1,2,3"
     )
 
-  prefix = os.path.join(settings.output_dir, "seed-")
   return {
-    seed: dataclasses.replace(settings, seed=seed, output_dir=f"{prefix}{seed}")
-    for seed in seeds
+    seed: dataclasses.replace(settings, seed=seed, output_dir=folder)
+    for seed, folder in zip(seeds, settings.run_dirs, strict=True)
   }
 
 

@@ -8,7 +8,7 @@ or a model of another library. The rest of the code sees only a
   weights = settings.open_model().weights
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 import functools
 import os
@@ -114,8 +114,8 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   given_in = os.path.realpath(os.path.dirname(vocab_file))
   if given_in in map(os.path.realpath, folders):
     return  # One of several that were put there.
-  digest = vocabulary_table.digest
-  if not own_file or digest(own_file) == digest(vocab_file):
+  own_digest = own_file and vocabulary_table.digest(own_file)
+  if not own_file or own_digest == vocabulary_table.digest(vocab_file):
     return
   flag = f"--vocab_file={vocabulary_table.source_of(vocab_file)}"
 
@@ -153,9 +153,7 @@ def folders_of(weights: str) -> list[str]:
 def _with_files(settings: _Settings, model: str) -> _Settings:
   """Returns settings with --model's files for the flags that are not given."""
   values = settings.flag_values()
-  folder = find_folder(
-    model, values.get("output_dir") or "", values.get("seeds") or ()
-  )
+  folder = find_folder(model, getattr(settings, "run_dirs", ()))
   files_of_model = {
     name: find(folder)
     for name, find in _FINDERS.items()
@@ -204,51 +202,36 @@ def with_kind(settings: _Settings) -> _Settings:
         "vocabulary, and no vocabulary is given: pass --vocab_file too"
       )
     return settings
-  kind, source = vocabulary_table.kind_of(vocab_file), vocab_file
-  is_plain = kind is vocabulary_table.WORD_PIECES
-  if is_plain:
-    found = map(tokenizer_files.read_kind, _folders(settings))
-    kind, source = next(filter(None, found), (kind, source))
 
-  # The flag: as all that a user states, it must not contradict the model.
+  # A vocab.txt may be of several kinds. The flag, as all that a user states,
+  # must not contradict the model.
+  asked = tokenizer_files.find_kind(vocab_file, _folders(settings))
   lower = values.get("do_lower_case", True)
-  strips = lower and not kind.keeps_accents
-  if settings.strip_accents and not strips:
-    reason = f"{source} keeps accents" if lower else "text is not lower-cased"
-    raise ValueError(f"--strip_accents=true: {reason}: leave out the flag")
-  if settings.strip_accents is False and strips:
-    if not is_plain:
-      raise ValueError(
-        f"--strip_accents=false: {vocab_file} is not a vocab.txt, whose "
-        "tokenizer alone can keep accents"
-      )
-    kind = vocabulary_table.ACCENTS
-  elif is_plain and kind.asks:
-    progress.note(f"words are split as {source} says, not as by the original")
+  strips = settings.strip_accents
+  kind = vocabulary_table.choose_kind(vocab_file, asked, lower, strips)
+  if asked and kind is asked[0]:
+    progress.note(f"words are split as {asked[1]} says, not as by the original")
 
   # All programs know the kind of a vocabulary by its ending.
-  if is_plain and kind.asks:
+  if kind is not vocabulary_table.kind_of(vocab_file):
     changed = {"vocab_file": vocabulary_table.copy_as(vocab_file, kind)}
     settings = dataclasses.replace(settings, **changed)
   return settings
 
 
-def find_folder(model: str, output_dir: str = "", seeds=()) -> str:
+def find_folder(model: str, run_dirs: Iterable[str] = ()) -> str:
   """Returns the folder of --model, which is fetched if it is of the Hub.
 
-  A name without a revision means the commit with which the run in `output_dir`,
-  or that of one of its seeds, began.
+  A name without a revision means the commit with which a run began.
 
   Args:
     model: a local folder, or a name of the Hub, maybe with a commit:
       owner/name or owner/name@commit.
-    output_dir: of the run; "" if it has no folder.
-    seeds: those of --seeds.
+    run_dirs: where the run may have begun.
   """
   # A run must not change its weights because the model's owner does.
-  folders = [output_dir, *(f"{output_dir}/seed-{seed}" for seed in seeds)]
   if not files.exists(model):
-    for folder in filter(None, folders):
+    for folder in filter(None, run_dirs):
       path = os.path.join(folder, hub.RECORD)
       begun = str(files.read_json_if_any(path).get("model"))
       if begun.partition("@")[0] == model:
@@ -510,8 +493,8 @@ def fit_vocabulary(settings, config):
   return dataclasses.replace(config, vocab_size=size)
 
 
-def read_casing(vocab_file: str | None) -> tuple[_Casing | None, _Kind | None]:
+def read_statements(vocab_file: str) -> tuple[_Casing | None, _Kind | None]:
   """Returns what files beside a vocabulary say of casing and accents."""
-  folder = os.path.dirname(vocab_file or "")
+  folder = os.path.dirname(vocab_file)
   casing = tokenizer_files.read_casing(folder)
   return casing, tokenizer_files.read_kind(folder)

@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
-import functools
 import os
 import pathlib
 import re
@@ -90,9 +89,7 @@ def claim(
 
     # The stack unwinds backwards: this cleans before an empty folder goes.
     if is_chief and not remote.is_remote(folder):
-      before = set(os.listdir(folder))
-      trains = settings.do_train
-      stack.push(functools.partial(_clean_up, folder, before, trains))
+      stack.enter_context(_removing_early_files(folder, settings.do_train))
     if is_chief:
       model_folder.record_commit(settings)
     yield
@@ -112,39 +109,43 @@ def _new_folder(folder: str) -> Iterator[None]:
         path.rmdir()
 
 
-def _clean_up(
-  folder: str, before: set[str], trains: bool, error_class, error, trace
-) -> None:
+@contextlib.contextmanager
+def _removing_early_files(folder: str, trains: bool) -> Iterator[None]:
   """Removes new files that say what a folder's model is, if a run made none.
 
   Args:
     folder: the output folder.
-    before: the names of the files in it when the run began.
     trains: whether the run has claimed the folder for a training.
-    error_class: of the exception that ends the run; None without one, as
-      `error` and `trace` then are.
-    error: the exception.
-    trace: its traceback.
   """
+  before = set(os.listdir(folder))
+  try:
+    yield
+  except SystemExit:  # A signal stopped a training, which saved a checkpoint.
+    raise
+  except BaseException:  # Ctrl-C, too.
+    _remove_early_files(folder, before, trains)
+    raise
+
+
+def _remove_early_files(folder: str, before: set[str], trains: bool) -> None:
   # All workers of a refused run remove the folder if it is empty, and another
   # one may have been faster.
   names = os.listdir(folder) if os.path.exists(folder) else []
   new = {name for name in names if not _MADE_EARLY.search(name)} - before
-
-  # SystemExit ends a training that a signal has stopped: it saved a checkpoint.
-  has_failed = error and not isinstance(error, SystemExit)
+  if not new.issubset(_MODEL_FILES):
+    return
 
   # The new files may be those of a training that has begun meanwhile.
-  if has_failed and new and not trains:
+  if new and not trains:
     with atomic.locked(folder) as is_ours:
-      has_failed = is_ours is not False
-  if has_failed and new.issubset(_MODEL_FILES):
-    for name in new:
-      path = os.path.join(folder, name)
-      if os.path.isdir(path):  # That of a pooling.
-        shutil.rmtree(path)
-      else:
-        files.remove(path)
+      if is_ours is False:
+        return
+  for name in new:
+    path = os.path.join(folder, name)
+    if os.path.isdir(path):  # That of a pooling.
+      shutil.rmtree(path)
+    else:
+      files.remove(path)
 
 
 def forget_scores(folder: str, stem: str) -> None:

@@ -77,6 +77,16 @@ class ModelSettings(StartSettings):
     "mistakes.",
   )
 
+  @property
+  def run_dirs(self) -> list[str]:
+    """The folders of the runs: --output_dir, or one in it for each of --seeds.
+
+    Only run_classifier.py has --seeds.
+    """
+    seeds = getattr(self, "seeds", ())
+    folders = [os.path.join(self.output_dir, f"seed-{seed}") for seed in seeds]
+    return folders or [self.output_dir]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSettings(typed_flags.Settings):

@@ -14,7 +14,7 @@ _task = typed_flags.group("Task")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggingSettings(shared_flags.DataSettings):
-  """The settings of this program."""
+  """The settings of run_tagging.py."""
 
   token_column: int = _data(0, "The column of the word, from 0.", least=0)
   tag_column: int = _data(

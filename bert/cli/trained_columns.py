@@ -1,4 +1,8 @@
-"""Asks for a column, if a file has that of the training and the usual one."""
+"""Refuses to guess a column.
+
+A file may have both the column that the training read and the one that a run
+without a flag would read.
+"""
 
 from collections.abc import Mapping, Sequence
 import itertools
@@ -44,7 +48,7 @@ def check(
     meant = trained.get(field)
     is_name = isinstance(meant, str)
     place = _place_of(meant, names) if is_name or has_numbers else None
-    if place not in (None, _place_of(column, names)):
+    if place is not None and place != _place_of(column, names):
       raise ValueError(
         f"{path}: has the column that the training read by --{field}_column="
         f"{meant} ({record}); pass that, or --{field}_column={column}"
@@ -55,8 +59,7 @@ def _read_record(settings: shared_flags.DataSettings) -> tuple[str, Any]:
   """Returns the file of the training's columns, and these; {} without one."""
   # The trained folders that the flags name. TensorFlow, which must not be
   # loaded yet, would have to read remote ones.
-  out = settings.output_dir
-  folders = [out, *(f"{out}/seed-{n}" for n in getattr(settings, "seeds", ()))]
+  folders = list(dict.fromkeys([settings.output_dir, *settings.run_dirs]))
   for weights in filter(None, (settings.model, settings.init_checkpoint)):
     folders += model_folder.folders_of(weights)
 

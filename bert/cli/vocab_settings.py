@@ -88,7 +88,7 @@ class VocabSettings(typed_flags.Settings):
 def check_casing(settings: VocabSettings, tokens: Iterable[str]) -> None:
   """Refuses words of another casing than a vocabulary's; ValueError."""
   # What files of the model beside it say counts more than a guess.
-  casing, kind = model_folder.read_casing(settings.extend)
+  casing, kind = model_folder.read_statements(str(settings.extend))
   if casing and casing[0] != settings.do_lower_case:
     lower, path = casing
     cure = f"--do_lower_case={str(lower).lower()}"

@@ -71,6 +71,7 @@ def read(
     values = {name: x for name, x in values.items() if name.startswith(kept)}
   _check_arrays(folder, config, values)
 
+  asked = tokenizer_files.find_kind(path, folder.folders)
   return models.Model(
     opened=folder,
     config=config,
@@ -78,7 +79,9 @@ def read(
     head=head,
     vocabulary=vocabulary,
     vocab_file=other_vocab,
-    kind=_find_kind(folder, path, do_lower_case, strip_accents),
+    kind=vocabulary_table.choose_kind(
+      path, asked, do_lower_case, strip_accents
+    ),
     do_lower_case=do_lower_case,
     problem=_find_problem(folder, head),
     labels=_choose_labels(folder, values, labels_file),
@@ -186,27 +189,6 @@ def _find_naming(folder: models.ModelFolder, vocab_file: str | None) -> str:
     if vocabulary_table.kind_of(path) is not plain:
       return path
   return ""
-
-
-def _find_kind(
-  folder: models.ModelFolder,
-  path: str,
-  do_lower_case: bool,
-  strip_accents: bool | None,
-) -> vocabulary_table.VocabularyKind:
-  """Returns the kind of the vocabulary, which a tokenizer's files may say."""
-  kind = vocabulary_table.kind_of(path)
-  if strip_accents and (kind.keeps_accents or not do_lower_case):
-    reason = f"{path} keeps accents"
-    if not do_lower_case:
-      reason = "text is not lower-cased"
-    raise ValueError(f"--strip_accents=true: {reason}: leave out the flag")
-  if kind is not vocabulary_table.WORD_PIECES:
-    return kind
-  if do_lower_case and strip_accents is False:
-    return vocabulary_table.ACCENTS
-  found = map(tokenizer_files.read_kind, folder.folders)
-  return next((asked for asked, _ in filter(None, found)), kind)
 
 
 def _find_head(values, problem: str | None) -> str:

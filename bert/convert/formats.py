@@ -19,7 +19,7 @@ from bert.convert import (
   tokenizer_files,
   weight_files,
 )
-from bert.data import files, label_files
+from bert.data import files, label_files, run_files
 from bert.vocabularies import vocabulary_table
 from bert.weights import checkpoints, fitting
 
@@ -48,7 +48,8 @@ _ELECTRA_NAMES = (
   ("^electra/", "bert/"),
   ("/embeddings_project/", "/embeddings/project/"),
 )
-# What another folder has of its own, in a settings.json.
+# What another folder has of its own, in a settings.json: how the names of these
+# settings begin, for held_out is held_out_lines, too.
 _OF_FOLDER = ("vocab_file_sha256", "do_lower_case", "held_out", "eval_share")
 # What stands beside an encoder of vectors has a format of its own.
 read_dense = sentence_dense.read
@@ -224,7 +225,7 @@ def _add_files(folder: models.ModelFolder) -> models.ModelFolder:
 
   # The settings.json of a training says which task its head has.
   if folder.library == models.GOOGLE:
-    runs = map(tokenizer_files.read_run_settings, folder.folders)
+    runs = map(run_files.read_settings, folder.folders)
     run = next(filter(None, runs), {})
     problem = run.get("problem")
     recorded = _read_record(folder, run)

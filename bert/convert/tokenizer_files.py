@@ -9,7 +9,7 @@ import os
 import tempfile
 from typing import Any, NamedTuple
 
-from bert.data import files, progress
+from bert.data import files, progress, run_files
 from bert.vocabularies import vocabulary_table
 
 # From names of settings in tokenizer.json to those in tokenizer_config.json.
@@ -43,18 +43,6 @@ _USUAL = {
 }
 
 
-def read_run_settings(folder: str) -> dict[str, Any]:
-  """Returns the settings.json of the training that wrote a folder, if any."""
-  try:
-    return files.read_json_if_any(os.path.join(folder, "settings.json"))
-  except ValueError:
-    # Another program, such as an editor, may own a settings.json that is not
-    # plain JSON, but not in the folder of a model.
-    if files.exists(os.path.join(folder, "bert_config.json")):
-      raise
-    return {}
-
-
 class _Stated(NamedTuple):
   """What a file says of a tokenizer."""
 
@@ -70,7 +58,7 @@ def read_casing(folder: str) -> tuple[bool, str] | None:
   or if two files ask for different ones.
   """
   # The settings.json of a training counts most.
-  lower = read_run_settings(folder).get("do_lower_case")
+  lower = run_files.read_settings(folder).get("do_lower_case")
   if isinstance(lower, bool):
     return lower, os.path.join(folder, "settings.json")
 
@@ -141,6 +129,20 @@ def read_kind(
   if not kind.asks or is_keras_hub:
     return None
   return kind, stated[list(kind.asks)[-1]].path
+
+
+def find_kind(
+  vocab_file: str, folders: Iterable[str]
+) -> tuple[vocabulary_table.VocabularyKind, str] | None:
+  """Returns what a vocabulary is, of which a vocab.txt may have several kinds.
+
+  None if it is no vocab.txt, or no file in the folders asks for another kind
+  than the original's; else see `read_kind`.
+  """
+  # vocab.txt is also what has no name yet.
+  if vocabulary_table.kind_of(vocab_file) is not vocabulary_table.WORD_PIECES:
+    return None
+  return next(filter(None, map(read_kind, folders)), None)
 
 
 def _read_stated(folder: str) -> tuple[dict[str, _Stated], bool]:
@@ -327,7 +329,7 @@ def _write_copy(tokens: tuple[str, ...]) -> str:
 def check_of_training(folder: str, vocab_file: str) -> None:
   """Raises a ValueError if the training of a folder had another vocabulary."""
   # A folder without settings.json is of no training, or of another library.
-  if recorded := read_run_settings(folder).get("vocab_file_sha256"):
+  if recorded := run_files.read_settings(folder).get("vocab_file_sha256"):
     vocabulary_table.check_digest(vocab_file, recorded, folder)
 
 

@@ -26,7 +26,7 @@ def check(flag: str, kind: str, value: str) -> None:
 
 
 def _of_name(path: str) -> str:
-  """Refuses what neither TensorFlow nor our files of JSON can hold."""
+  """Says why neither TensorFlow nor our files of JSON can hold a name."""
   try:
     path.encode()
   except UnicodeEncodeError:
@@ -35,9 +35,8 @@ def _of_name(path: str) -> str:
 
 
 def _of_files(flag: str, patterns: str) -> str:
-  for path in file_search.expand_patterns(
-    patterns, flag
-  ):  # A ValueError if none.
+  # A ValueError if no file matches.
+  for path in file_search.expand_patterns(patterns, flag):
     if fault := _of_file(flag, path):
       return f"{path}: {fault}"
   return ""

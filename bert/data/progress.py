@@ -136,7 +136,8 @@ class Progress:
     self._is_live = is_terminal or _is_in_notebook()
     self._printed = time.monotonic()
     self.restart(start)
-    # When the first batch was done, and how many units; None before it.
+    # When the first batch was done, and how many units; None before it. Unlike
+    # after `restart`, what comes before it may be the compilation of a model.
     self._warm: tuple[float, float] | None = None
 
   def restart(self, done: int) -> None:
@@ -157,9 +158,9 @@ class Progress:
   def eta(self, done: float) -> str:
     """Returns the time that is left as [D days, ]H:MM:SS, "?" if unknown.
 
-    It is unknown until the second time that one asks: what comes before the
-    first batch or part, such as the compilation of a model, would promise hours
-    instead of minutes.
+    It is unknown until the second time that one asks, if nothing called
+    `restart`: what comes before the first batch or part, such as the
+    compilation of a model, would promise hours instead of minutes.
     """
     if self._warm is None:
       self._warm = time.monotonic(), done

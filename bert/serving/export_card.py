@@ -71,7 +71,7 @@ class Card:
 
 
 @contextlib.contextmanager
-def _all_files() -> Iterator[None]:
+def _asking_for_whole_folder() -> Iterator[None]:
   """Says what to do about a file of an export that cannot be read."""
   try:
     yield
@@ -90,7 +90,7 @@ def check_file(folder: str, name: str, card: Card) -> None:
     card: of the export.
   """
   path = os.path.join(folder, name)
-  with _all_files():
+  with _asking_for_whole_folder():
     digest = files.hash_file(path)
   if digest != card.hashes.get(name):
     raise ValueError(
@@ -109,7 +109,7 @@ class WeightsWatch:
   def __init__(self, onnx_file: str):
     """Opens the weights beside a local model.onnx."""
     self._path = os.path.join(os.path.dirname(onnx_file), ONNX_DATA_FILE)
-    with _all_files():
+    with _asking_for_whole_folder():
       self._file = open(self._path, "rb")  # It outlives its name.
     self._state = self._read_state()
 

@@ -1,4 +1,4 @@
-"""Labels of words: CoNLL files and features.
+"""Labels of words: files of CoNLL or JSON Lines, and features.
 
 `read_sentences` reads a file as a `Source` describes it. `make_features` makes
 the inputs of the model: the first token of a word has the word's label, the
@@ -140,9 +140,8 @@ def read_first(source: Source) -> list[str]:
   """Returns the cells of the first row; none if JSON Lines have no columns."""
   if tagging_json.is_json(source.path):
     return []
-  any_row = source._replace(
-    token_column=0, is_tagged=False
-  )  # Any width will do.
+  # Rows of any width will do.
+  any_row = source._replace(token_column=0, is_tagged=False)
   return next((x.cells for x in _read_lines(any_row) if x.cells), [])
 
 

@@ -16,17 +16,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert.data import files, label_files, progress
+from bert.data import files, label_files, progress, run_files
 from bert.inputs import held_out
 from bert.training import training_plan
 from bert.weights import checkpoints
 
-_SETTINGS = "settings.json"
 _TRAINING = "training.json"
 _PREDICTION = "prediction.json"
-_CONFIG = "bert_config.json"
+VOCABULARY = run_files.VOCABULARY
 HELD_OUT = "held_out"  # In the names of settings of what was held out.
-VOCABULARY = "vocab_file_sha256"  # A setting that every settings.json has.
 # Settings that decide which records a pre-training reads, and in which order.
 _ORDER = ("input_file", "seed")
 # For digests that differ, if a run recorded nothing of what they are made of.
@@ -201,7 +199,7 @@ def show(value: Any) -> str:
 
 def check_config(folder: str, config: Any) -> None:
   """Raises a ValueError if the model in a folder has another config."""
-  path = os.path.join(folder, _CONFIG)
+  path = os.path.join(folder, run_files.CONFIG)
   if not files.exists(path):
     return
 
@@ -232,9 +230,9 @@ def check(folder: str, trained_folder: str, run: RunRecord) -> None:
   # A run that only predicts may write to another folder than the training. It
   # must agree with the model of both.
   is_trained = checkpoints.latest_checkpoint(folder) is not None
-  expected = {os.path.join(folder, _SETTINGS): run.model}
+  expected = {os.path.join(folder, run_files.SETTINGS): run.model}
   if run.training is None:
-    expected[os.path.join(trained_folder, _SETTINGS)] = run.model
+    expected[os.path.join(trained_folder, run_files.SETTINGS)] = run.model
   elif is_trained:
     expected[os.path.join(folder, _TRAINING)] = run.training
 
@@ -296,7 +294,7 @@ def write(
 
   # A run that does not train leaves the records of the training as they are,
   # and with them what that held out.
-  path = os.path.join(folder, _SETTINGS)
+  path = os.path.join(folder, run_files.SETTINGS)
   if run.training is None:
     model = {n: x for n, x in run.model.items() if HELD_OUT not in n}
     files.write_json(path, {**files.read_json_if_any(path), **model})
@@ -356,7 +354,7 @@ def read_training(folder: str) -> dict[str, tuple[Any, str]]:
   How it was trained, which training.json holds, does not matter for them.
   """
   recorded = {}
-  for file_name in (_SETTINGS, _PREDICTION):
+  for file_name in (run_files.SETTINGS, _PREDICTION):
     path = os.path.join(folder, file_name)
     for name, value in _read(path).items():
       recorded[name] = (value, path)
@@ -382,13 +380,7 @@ def read_precision(folder: str) -> tuple[str, str] | None:
 
 def is_of_training(folder: str) -> bool:
   """Returns whether a training recorded itself in a folder."""
-  try:
-    return VOCABULARY in files.read_json_if_any(os.path.join(folder, _SETTINGS))
-  except ValueError:
-    if files.exists(os.path.join(folder, _CONFIG)):
-      raise
-    # Another program, such as an editor, may own this settings.json.
-    return False
+  return VOCABULARY in run_files.read_settings(folder)
 
 
 def enter_phase(

@@ -141,6 +141,45 @@ def kind_for(settings: Mapping[str, Any]) -> VocabularyKind:
   return next(asked, WORD_PIECES)
 
 
+def choose_kind(
+  vocab_file: str,
+  asked: tuple[VocabularyKind, str] | None,
+  do_lower_case: bool,
+  strip_accents: bool | None,
+) -> VocabularyKind:
+  """Returns the kind of a vocabulary, of which a vocab.txt may have several.
+
+  Args:
+    vocab_file: its name says the kind; vocab.txt and "" say WordPieces.
+    asked: what a vocab.txt is instead, and the file of the model's tokenizer
+      that says so; None without one.
+    do_lower_case: whether text is lower-cased.
+    strip_accents: what the user states; None leaves it to the files.
+
+  Raises:
+    ValueError: the user contradicts the files, or no such tokenizer exists.
+  """
+  kind, source = kind_of(vocab_file), vocab_file
+  is_plain = kind is WORD_PIECES
+  if is_plain and asked:
+    kind, source = asked
+
+  strips = do_lower_case and not kind.keeps_accents
+  if strip_accents and not strips:
+    reason = f"{source} keeps accents"
+    if not do_lower_case:
+      reason = "text is not lower-cased"
+    raise ValueError(f"--strip_accents=true: {reason}: leave out the flag")
+  if strip_accents is False and strips:
+    if not is_plain:
+      raise ValueError(
+        f"--strip_accents=false: {vocab_file} is not a vocab.txt, whose "
+        "tokenizer alone can keep accents"
+      )
+    return ACCENTS
+  return kind
+
+
 # A folder that is deleted when the process ends, and by the paths of the copies
 # in it, the files that they were made of.
 _copies = functools.cache(tempfile.TemporaryDirectory)

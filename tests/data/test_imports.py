@@ -62,7 +62,9 @@ _EXPORT = """
 import contextlib, types
 from bert.serving import exported_model
 with contextlib.suppress(ValueError):
-  card = types.SimpleNamespace(format="saved_model", quantization={})
+  card = types.SimpleNamespace(
+    format="saved_model", quantization={}, hashes={}
+  )
   exported_model.open_engine("nowhere", card)
 """
 

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import random
 import unicodedata
 
@@ -186,7 +187,7 @@ def test_a_training_and_its_exports_keep_accents(tmp_path):
   assert found["probabilities"].shape[0] == len(texts)
 
   # The same list of tokens, without accents, is another vocabulary.
-  with pytest.raises(ValueError, match="was trained with another one"):
+  with pytest.raises(ValueError, match="not a vocab.accents, as /"):
     tiny_models.run_export(tmp_path, "x", model_dir="", model=out)
   again = program_flags.run_here(command)
   assert "--vocab_file is another vocabulary" in again.stderr
@@ -234,4 +235,10 @@ def test_a_vocabulary_with_accents_looks_cased_and_is_not(tmp_path):
     assert (tmp_path / name / "vocab.accents").exists()
     assert not (tmp_path / name / "tokenizer_config.json").exists()
   message = "vocab.accents keeps accents: leave out the flag"
+  program_flags.assert_refused(convert("x", strip_accents=True), message)
+  # As files of the model say, not its vocabulary's name.
+  flags["input"] = model
+  stated = {"do_lower_case": True, "strip_accents": False}
+  (model / "tokenizer_config.json").write_text(json.dumps(stated))
+  message = "tokenizer_config.json keeps accents: leave out the flag"
   program_flags.assert_refused(convert("x", strip_accents=True), message)
