@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from bert.data import file_search, files
+from bert.data import file_search, files, remote
 
 # The files of scores. The group of the first is the suffix of the set. The
 # second has scores of predictions whose labels are known, and their names begin
@@ -31,6 +31,14 @@ class Result:
   output_dir: str
   scores: Mapping[str, float]
   is_encoder: bool = False
+  # The absolute path: another folder may be the current one later.
+  _folder: str = dataclasses.field(init=False, default="", compare=False)
+
+  def __post_init__(self):
+    folder = self.output_dir
+    if not remote.is_remote(folder):
+      folder = os.path.abspath(folder)
+    object.__setattr__(self, "_folder", folder)
 
   @property
   def history(self) -> list[dict[str, float]]:
@@ -43,7 +51,7 @@ class Result:
     from bert.training import reporting
 
     points = []
-    for prefix, folder in _find_folders(self.output_dir).items():
+    for prefix, folder in _find_folders(self._folder).items():
       for point in reporting.read_curves(folder):
         step = point.pop("step")
         values = {f"{prefix}{name}": value for name, value in point.items()}
@@ -59,8 +67,8 @@ class Result:
     from bert import loading
 
     if self.is_encoder:
-      return loading.load_encoder(self.output_dir)
-    return loading.load(self.output_dir)
+      return loading.load_encoder(self._folder)
+    return loading.load(self._folder)
 
   def __repr__(self) -> str:
     scores = ", ".join(f"{k} {v:.4g}" for k, v in self.scores.items())

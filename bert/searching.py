@@ -116,6 +116,10 @@ class Index:
     """
     _check_is_no_input(source)
     self._source, self._model = source, model
+    # Another folder may be the current one when texts are read again.
+    self._file = source.input_file
+    if not remote.is_remote(self._file):
+      self._file = os.path.abspath(self._file)
     self.seconds = 0.0
     path, text = source.index_file, source.input_file
     self._kept: list[str] = []
@@ -283,14 +287,14 @@ class Index:
 
   def _read_texts(self) -> Iterable[str]:
     """Returns the lines to search, or the texts of the column."""
-    file = self._source.input_file
     if self._kept:
       return self._kept
 
     # In another text, other lines have the numbers of the vectors.
-    if _state_of(file) != self._state:
+    if _state_of(self._file) != self._state:
+      file = self._source.input_file
       raise ValueError(f"{file}: it has changed since the index was opened")
-    return text_files.read(file, self._source.text_column)
+    return text_files.read(self._file, self._source.text_column)
 
   def _make_rows(self, done: int) -> Iterator[np.ndarray]:
     """Yields the rows of the index, block by block.

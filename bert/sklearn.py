@@ -143,7 +143,8 @@ class BertClassifier(base.ClassifierMixin, base.BaseEstimator):
       load_again(*arguments)
 
       del state["_folder"]
-      state["_packed"] = _pack(model.folder)
+      # Not `model.folder`, which another current folder may have, too.
+      state["_packed"] = _pack(arguments[0])
     return state
 
   def __setstate__(self, state):

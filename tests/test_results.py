@@ -1,6 +1,7 @@
 """What a run returns: its curves, its model, and how a notebook shows it."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -32,6 +33,17 @@ def test_curves_of_a_run_and_of_its_seeds(tmp_path):
   assert result.history[3:] == [
     {"step": 1, "seed-7/loss": 0.7, "seed-7/learning_rate": 1e-3}
   ]
+
+
+def test_a_result_stays_where_it_was_when_the_folder_changes(
+  tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  result = make_result(pathlib.Path("out"), list(map(json.dumps, POINTS)))
+  assert repr(result).startswith("<Result in out: ")
+  (tmp_path / "other" / "out").mkdir(parents=True)
+  monkeypatch.chdir(tmp_path / "other")
+  assert result.history == POINTS
 
 
 @pytest.mark.parametrize("line", ['{"step": "x"}', "[1]", "{}", "{", "\0"])

@@ -304,7 +304,10 @@ def test_a_large_file_is_read_again_unless_it_changed(here, model, monkeypatch):
   kept = bert.Index.build(model, "lines.txt", "i.npy")
   monkeypatch.setattr(searching, "_MOST_KEPT", 8)
   read = bert.Index.open("i.npy", model)
+  (here / "other").mkdir()
+  monkeypatch.chdir(here / "other")
   assert read.search("plot") == kept.search("plot")
+  monkeypatch.chdir(here)
   with open("lines.txt", "a") as file:
     file.write("more\n")
   assert len(kept.search("plot")) == 4

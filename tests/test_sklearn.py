@@ -171,6 +171,20 @@ def test_a_pickle_needs_no_folder(fitted):
 
 
 @pytest.mark.slow
+def test_a_pickle_is_of_the_folder_of_the_fit(make, tmp_path, monkeypatch):
+  """Not of that with this name in another current folder."""
+  (tmp_path / "other").mkdir()
+  monkeypatch.chdir(tmp_path / "other")
+  make(output_dir="out").fit(TEXTS, LABELS[::-1])
+  monkeypatch.chdir(tmp_path)
+  classifier = make(output_dir="out").fit(TEXTS, LABELS)
+  expected = classifier.predict_proba(NEW)
+  monkeypatch.chdir(tmp_path / "other")
+  copy = pickle.loads(pickle.dumps(classifier))
+  np.testing.assert_array_equal(copy.predict_proba(NEW), expected)
+
+
+@pytest.mark.slow
 def test_a_pickle_has_the_best_weights(make):
   classifier = make(eval_share=0.3, eval_every_steps=2, num_train_epochs=3)
   classifier.fit(TEXTS, LABELS)

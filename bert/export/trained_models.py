@@ -197,6 +197,15 @@ def _read_answer_settings(folder, settings, config) -> dict[str, Any]:
   """Reads what answers depend on, and the columns of the training's files."""
   path = os.path.join(folder, "prediction.json")
   if not files.exists(path):
+    # Predictions and scores have the settings of their model beside them.
+    indices = (
+      checkpoints.find_indices(folder, *best) for best in ((), ("best",))
+    )
+    if not any(indices):
+      raise ValueError(
+        f"{folder}: scores or predictions of a model, without its weights: "
+        "expected the folder of the training, --model of that run"
+      )
     raise ValueError(
       f"{path}: no such file, so how the model answers is not known (it was "
       "converted from one that does not say): a run_*.py --do_predict with "
