@@ -15,6 +15,7 @@ Only the end differs: what a program prints as an error is raised.
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import contextvars
+import csv
 import gc
 import inspect
 import os
@@ -29,7 +30,14 @@ import numpy as np
 
 from bert import results
 from bert.cli import program, shared_flags, typed_flags
-from bert.data import data_rows, file_search, files, messages, progress
+from bert.data import (
+  data_rows,
+  file_search,
+  files,
+  imports,
+  messages,
+  progress,
+)
 
 # Data from memory, and the flag of the file that is made of them.
 _FROM_MEMORY = {
@@ -163,6 +171,7 @@ def _run(main, settings_class, given: dict[str, Any], on_log) -> results.Result:
     stack.enter_context(_errors_for_python())
     # Before the import of what trains: wrong flags are found at once.
     settings_class.read().check()
+    imports.check_process()
 
     from bert.training import reporting
 
@@ -274,9 +283,13 @@ def _errors_for_python() -> Iterator[None]:
   try:
     yield
   except SystemExit as end:
-    # A signal has ended the training, which has saved a checkpoint: 128 + its
-    # number. From here on the caller's own handler takes it.
-    number = int(end.code or 0) - 128
+    # Not by the training, as `loop.Stopped` is: a function of the caller ends
+    # the process.
+    number = getattr(end, "signal_number", None)
+    if number is None:
+      raise
+
+    # From here on the caller's own handler takes the signal.
     if number == signal.SIGINT:
       raise KeyboardInterrupt from None
     signal.raise_signal(number)
@@ -324,6 +337,7 @@ def _kept_state() -> Iterator[None]:
 
   # What a training seeds, silences, switches and registers beside them.
   python, numpy = random.getstate(), np.random.get_state()
+  longest_cell = csv.field_size_limit()
   level = tf.get_logger().level
   tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
   gradients = set(ops.gradient_registry.list())
@@ -334,6 +348,7 @@ def _kept_state() -> Iterator[None]:
 
     random.setstate(python)
     np.random.set_state(numpy)
+    csv.field_size_limit(longest_cell)
     for name, value in tf_seeds.items():
       setattr(tf_random, name, value)
     for name, value in keras_seeds.items():

@@ -68,6 +68,7 @@ def load(
   if not is_trained and not (is_encoder and has_tokens):
     raise ValueError(_describe(folder, names))
 
+  imports.check_process()
   imports.import_tensorflow()  # It takes seconds.
   from bert.cli import inference_settings, model_folder
   from bert.export import exporting
@@ -163,6 +164,7 @@ def load_encoder(
   Raises:
     ValueError: there is no model, or its weights do not fit its config.
   """
+  imports.check_process()
   imports.import_tensorflow()
   from bert.cli import model_folder
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.data import hub, messages, progress
+from bert.data import hub, imports, messages, progress
 from bert.inputs import batch_order
 from bert.serving import answer_maker, exported_model
 
@@ -249,6 +249,9 @@ class Model:
     self, inputs: list[Any], prompt_name: str | None = None
   ) -> Iterator[list[answer_maker.Encoded]]:
     """Yields the requests of inputs, block by block, and shows progress."""
+    if self.engine == "tensorflow":
+      imports.check_process()
+
     # The prompt holds for this call alone: `with_prompt` returns a copy.
     maker = self._model.maker
     if prompt_name is not None:

@@ -1,11 +1,13 @@
 """Programs that are called from Python: as from the shell, without its ends."""
 
+import csv
 import inspect
 import json
 import pathlib
 import random
 import shutil
 import signal
+import sys
 
 from absl import flags
 import keras
@@ -144,6 +146,7 @@ def test_a_run_leaves_the_process_as_it_was(given):
   np.random.seed(2)
   keras.utils.set_random_seed(3)
   tf.get_logger().setLevel("INFO")
+  longest_cell = csv.field_size_limit()
 
   def draw():
     return [
@@ -164,6 +167,7 @@ def test_a_run_leaves_the_process_as_it_was(given):
   assert signal.getsignal(signal.SIGINT) is handler
   assert tf.get_logger().level == 20
   assert set(flags.FLAGS) == names
+  assert csv.field_size_limit() == longest_cell
 
 
 @pytest.mark.slow
@@ -188,6 +192,22 @@ def test_ctrl_c_saves_and_the_same_call_continues(given, whole):
   with pytest.raises(KeyboardInterrupt):
     run_classifier.run(**given, on_log=interrupt)
   assert_same(run_classifier.run(**given), whole[0])
+
+
+def test_a_function_that_ends_the_process_ends_it(given):
+  """Only the training's own signals are taken for signals."""
+  with pytest.raises(SystemExit) as end:
+    run_classifier.run(**given, on_log=lambda values: sys.exit("enough"))
+  assert end.value.code == "enough"
+
+
+def test_the_folder_of_predictions_has_no_model(given, whole, tmp_path):
+  given |= {"do_train": False, "do_eval": False, "do_predict": True}
+  given |= {"init_checkpoint": whole[0].output_dir, "class_weights": None}
+  result = run_classifier.run(**given)
+  message = "/out: scores or predictions of a model, without its weights: "
+  with pytest.raises(ValueError, match=message):
+    result.load()
 
 
 def test_a_run_says_its_flags():

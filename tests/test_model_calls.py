@@ -8,6 +8,7 @@ from concurrent import futures
 import copy
 import inspect
 import json
+import multiprocessing
 import pickle
 import shutil
 import subprocess
@@ -389,3 +390,36 @@ def test_importing_the_package_imports_nothing_that_takes_long():
   code += "x.split('.')[0] in ('numpy', 'tensorflow', 'onnxruntime')])"
   command = [sys.executable, "-c", code]
   assert subprocess.check_output(command, cwd=paths.ROOT) == b"0.1 []\n"
+
+
+def call_in_child(model, connection):
+  try:
+    connection.send(model("good")["label"])
+  except RuntimeError as error:
+    connection.send(str(error))
+
+
+def ask_forked(model):
+  """Returns what a process that is forked now makes of a text."""
+  context = multiprocessing.get_context("fork")
+  ours, theirs = context.Pipe()
+  child = context.Process(target=call_in_child, args=(model, theirs))
+  child.start()
+  try:
+    assert ours.poll(60), "it hangs"
+    return ours.recv()
+  finally:
+    child.kill()
+    child.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_forked_process_says_that_tensorflow_would_wait(trained):
+  model = bert.load(trained)
+  assert "was forked from one in which TensorFlow has" in ask_forked(model)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_forked_process_can_use_an_onnx_export(classifier):
+  assert ask_forked(classifier) == classifier("good")["label"]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import math
-import sys
 import time
 from typing import Any
 
@@ -210,9 +209,8 @@ class Run(training_run.TrainingRun):
     # If a file was changed meanwhile, the model has learned from both contents.
     self.data.check_unchanged()
 
-    # A shell expects 128 + the number of the signal that ended a program.
     if signal:
-      sys.exit(128 + signal)
+      raise loop.Stopped(signal)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import os
-import sys
 from typing import Any
 
 import keras
@@ -215,7 +214,7 @@ def train_to_best(
     strategy, tasks, plan, evaluate, history, task_of_step
   )
   if signal:
-    sys.exit(128 + signal)
+    raise loop.Stopped(signal)
 
   # The chief may mend the folder of the best weights: only when all workers
   # have ended their training, and before any of them continues.

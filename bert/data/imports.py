@@ -19,6 +19,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # reads the variable once.
 PACKS_WEIGHTS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
+# The process in which TensorFlow has computed first; None before.
+_process: int | None = None
+
 # What pip takes to install them, if not -r requirements/<package>.txt.
 _REQUIREMENTS = {
   "huggingface_hub": "-r requirements.txt",
@@ -63,6 +66,22 @@ def import_tensorflow(packs_weights: bool = False) -> None:
       with contextlib.suppress(OSError):  # There is no folder for the lines.
         stack.enter_context(_hidden_unless_it_fails())
     import tensorflow  # noqa: F401
+
+
+def check_process() -> None:
+  """Call it before TensorFlow computes; a RuntimeError after a fork.
+
+  Its threads are not in a process that was forked, and it waits for them
+  without an end.
+  """
+  global _process
+  _process = _process or os.getpid()
+  if _process != os.getpid():
+    raise RuntimeError(
+      "this process was forked from one in which TensorFlow has computed, and "
+      "would wait for its threads forever: start it with "
+      'multiprocessing.get_context("spawn"), or use an export of --format=onnx'
+    )
 
 
 def weights_are_packed() -> bool:

@@ -146,7 +146,8 @@ def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
     path: of the file, for messages.
     lines: without their "\n". A row may have several, if a cell is quoted.
   """
-  csv.field_size_limit(_LONGEST_CELL)  # For the whole process.
+  # For the whole process, in which a caller may have set more.
+  csv.field_size_limit(max(_LONGEST_CELL, csv.field_size_limit()))
 
   # csv keeps no text of a row; the lines of the present one are kept here.
   row_lines = []

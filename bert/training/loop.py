@@ -32,6 +32,15 @@ from bert.training import step as training_step
 from bert.weights import checkpoints
 
 
+class Stopped(SystemExit):
+  """A signal has ended a training, which has saved a checkpoint."""
+
+  def __init__(self, number: int):
+    # A shell expects 128 + the number of the signal that ended a program.
+    super().__init__(128 + number)
+    self.signal_number = number
+
+
 def train(
   strategy: tf.distribute.Strategy,
   tasks: Mapping[str, training_plan.TrainingTask],
