@@ -75,7 +75,7 @@ def test_the_temperature_that_an_evaluation_fitted(tmp_path, capsys):
   expected = plain**10 / (plain**10).sum(-1, keepdims=True)
   assert not np.allclose(expected, plain, atol=1e-2)
   capsys.readouterr()
-  export = tiny_models.run_export(tmp_path)
+  export = tiny_models.export_onnx(tmp_path)
   assert "window_pooling mean  temperature 0.1" in capsys.readouterr().out
   for folder in (tmp_path, export):
     model = bert.load(folder)

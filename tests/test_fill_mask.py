@@ -218,7 +218,7 @@ def test_rows_without_a_token_are_no_guesses(tmp_path, capsys):
   missing = rows - len(VOCABULARY)
   said = f"note: {missing:,} of the model's {rows:,} rows of embeddings"
   assert said in found.err
-  export = tiny_models.run_export(
+  export = tiny_models.export_onnx(
     tmp_path, model_dir="", vocab_file="", model=tmp_path, top_k=2000
   )
   [masks] = bert.load(export)("the [MASK]")["masks"]

@@ -197,10 +197,10 @@ def write_inputs(tmp_path_factory):
   for case in ("single_label", "tagging", "question_answering"):
     (folder / case).mkdir()
     tiny_models.write_case(folder / case, case)
-  tiny_models.run_export(folder / "single_label", "../export")
+  tiny_models.export_onnx(folder / "single_label", "../export")
   flags = {"model_dir": "", "task": "features", "max_seq_length": 16}
   flags |= {"bert_config_file": folder / "config.json"}
-  tiny_models.run_export(folder, "vectors", init_checkpoint=folder, **flags)
+  tiny_models.export_onnx(folder, "vectors", init_checkpoint=folder, **flags)
   return folder
 
 

@@ -40,7 +40,7 @@ def encoder(tmp_path_factory):
   (folder / "config_sentence_transformers.json").write_text(
     '{"prompts": {"query": "a very bad "}, "default_prompt_name": null}'
   )
-  tiny_models.run_export(folder, model_dir="", vocab_file="", model=folder)
+  tiny_models.export_onnx(folder, model_dir="", vocab_file="", model=folder)
   return folder
 
 
@@ -53,7 +53,7 @@ def vector_model(encoder):
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
   tiny_models.write_trained(folder)
-  tiny_models.run_export(folder)
+  tiny_models.export_onnx(folder)
   return folder
 
 

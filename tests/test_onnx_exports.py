@@ -28,7 +28,7 @@ SITE = pathlib.Path(onnxruntime.__file__).parent.parent
 @pytest.mark.parametrize("case", tiny_models.CASES)
 def test_answers_are_those_of_the_model(case, tmp_path):
   requests = tiny_models.write_case(tmp_path, case, layers=1)
-  path = tiny_models.run_export(tmp_path)
+  path = tiny_models.export_onnx(tmp_path)
   exported, trained = bert.load(path), bert.load(tmp_path)
   assert exported.task == trained.task == tiny_models.CASES[case].kind
   assert exported.labels == trained.labels
@@ -84,10 +84,10 @@ def test_pretrained_models(tmp_path):
   tiny_models.write_masked_lm(tmp_path)
   flags = {"model_dir": "", "init_checkpoint": tmp_path}
   flags["bert_config_file"] = tmp_path / "config.json"
-  path = tiny_models.run_export(tmp_path, "fill", top_k=2, **flags)
+  path = tiny_models.export_onnx(tmp_path, "fill", top_k=2, **flags)
   texts = [{"text": "the [MASK] was [MASK]"}, {"text": "the film"}]
   assert [len(a["masks"]) for a in bert.load(path)(texts)] == [2, 0]
-  path = tiny_models.run_export(tmp_path, "features", task="features", **flags)
+  path = tiny_models.export_onnx(tmp_path, "features", task="features", **flags)
   found = bert.load(path)(tiny_models.TEXTS)
   assert [len(a["vector"]) for a in found] == [16, 16, 16]
 
@@ -96,7 +96,7 @@ def test_pretrained_models(tmp_path):
 def trained(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
   tiny_models.write_trained(folder, **tiny_models.CLASSES)
-  tiny_models.run_export(folder)
+  tiny_models.export_onnx(folder)
   return folder
 
 
@@ -183,7 +183,7 @@ def test_missing_packages_are_named(trained, export, monkeypatch, tmp_path):
   monkeypatch.setitem(sys.modules, "onnx", None)
   shutil.rmtree(export)
   with pytest.raises(ImportError, match="onnx is needed .*onnx.txt"):
-    tiny_models.run_export(trained, tmp_path / "export")
+    tiny_models.export_onnx(trained, tmp_path / "export")
   assert not list(tmp_path.iterdir())
 
 
@@ -218,7 +218,7 @@ def test_int8_is_compared_on_texts(case, tmp_path, capsys):
   write(tmp_path / name, range(60))
   flags = {"eval_file": tmp_path / name, "max_eval_examples": 50}
   flags |= COLUMNS if case == "single_label" else {}
-  path = tiny_models.run_export(
+  path = tiny_models.export_onnx(
     tmp_path, quantize="int8", max_changed=1, **flags
   )
   found = exported_model.ExportedModel(path).card.quantization
@@ -232,7 +232,7 @@ def test_int8_is_compared_on_texts(case, tmp_path, capsys):
   # compared before an answer is chosen, for another label or span may win.
   exact, rounded = (
     exported_model.ExportedModel(folder)
-    for folder in (tiny_models.run_export(tmp_path, "float32"), path)
+    for folder in (tiny_models.export_onnx(tmp_path, "float32"), path)
   )
   for request in exact.maker.encode_all(requests):
     for row in request.rows:
@@ -252,7 +252,7 @@ def test_more_changes_than_the_limit_are_not_published(trained, monkeypatch):
   flags = {"quantize": "int8", "eval_file": folder / "dev.tsv", **COLUMNS}
   before = sorted(folder.iterdir())
   with pytest.raises(ValueError, match=message):
-    tiny_models.run_export(folder, "lost", **flags)
+    tiny_models.export_onnx(folder, "lost", **flags)
   assert sorted(folder.iterdir()) == before
 
 
@@ -265,7 +265,7 @@ def test_more_changes_than_the_limit_are_not_published(trained, monkeypatch):
 )
 def test_quantization_needs_a_file(trained, flags, message):
   with pytest.raises((ValueError, OSError), match=message):
-    tiny_models.run_export(trained, "none", quantize="int8", **flags)
+    tiny_models.export_onnx(trained, "none", quantize="int8", **flags)
   assert not (trained / "none").exists()
 
 

@@ -2,7 +2,6 @@
 
 from concurrent import futures
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -42,7 +41,7 @@ TEXTS = ["the film was good", "bad", "good good film was bad the film"]
 )
 def test_answers_are_those_of_onnxruntime(case, tmp_path, monkeypatch):
   requests = tiny_models.write_case(tmp_path, case)
-  path = str(tiny_models.run_export(tmp_path))
+  path = tiny_models.export_onnx(tmp_path)
   exact = exported_model.ExportedModel(path)
   encoded = exact.maker.encode_all(requests)
   close = exported_model.ExportedModel(path, engine="openvino")
@@ -72,14 +71,14 @@ def test_answers_are_those_of_onnxruntime(case, tmp_path, monkeypatch):
 def export(tmp_path_factory):
   folder = tmp_path_factory.mktemp("trained")
   tiny_models.write_trained(folder, **tiny_models.CLASSES)
-  return pathlib.Path(tiny_models.run_export(folder))
+  return tiny_models.export_onnx(folder)
 
 
 def test_int8_is_for_onnxruntime(tmp_path):
   """OpenVINO takes longer than for a float32 export."""
   tiny_models.write_trained(tmp_path, **tiny_models.CLASSES)
   tiny.write_pairs(tmp_path / "dev.tsv", range(60))
-  path = tiny_models.run_export(
+  path = tiny_models.export_onnx(
     tmp_path,
     quantize="int8",
     eval_file=tmp_path / "dev.tsv",

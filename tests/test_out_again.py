@@ -82,7 +82,7 @@ def test_keras_hub_answers_as_our_program(run, expected):
 def test_onnx_runtime_answers_as_our_program(run, expected):
   onnx = load_reader("onnx", "onnx")
   onnxruntime = load_reader("onnxruntime", "onnx")
-  path = os.path.join(tiny_models.run_export(run), "model.onnx")
+  path = os.path.join(tiny_models.export_onnx(run), "model.onnx")
   onnx.checker.check_model(path, full_check=True)
   session = onnxruntime.InferenceSession(path)
   tokenizer = tokenization.FullTokenizer(str(run / "vocab.txt"))

@@ -29,7 +29,7 @@ def serve(tmp_path_factory):
         flags = {"model_dir": "", "vocab_file": "", "model": folder}
       else:
         tiny_models.write_case(folder, case)
-      path = tiny_models.run_export(folder, case, **flags)
+      path = tiny_models.export_onnx(folder, case, **flags)
       model = exported_model.ExportedModel(path)
       addresses[case] = browser.serve(model)
     return addresses[case]

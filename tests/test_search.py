@@ -28,7 +28,7 @@ def encoder(tmp_path_factory):
   tiny_models.write_masked_lm(folder)
   tiny_models.write_modules(folder)
   flags = {"model_dir": "", "vocab_file": "", "model": folder}
-  tiny_models.run_export(folder, **flags)
+  tiny_models.export_onnx(folder, **flags)
   return folder
 
 

@@ -31,7 +31,7 @@ def encoder(tmp_path_factory):
   prompts = {"prompts": {"query": "good ", "line": "bad "}}
   (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
   flags = {"model_dir": "", "vocab_file": "", "model": folder}
-  return tiny_models.run_export(folder, **flags)
+  return tiny_models.export_onnx(folder, **flags)
 
 
 @pytest.fixture(scope="module")

@@ -40,8 +40,9 @@ def expected(encoder):
   return sentence_folder.extract(encoder, TEXTS)
 
 
-def export(folder, name="export", **flags):
+def export(folder, name="export", format="onnx", **flags):
   flags = {"model_dir": "", "vocab_file": "", "model": folder, **flags}
+  flags["format"] = format
   return tiny_models.run_export(folder, name, **flags)
 
 

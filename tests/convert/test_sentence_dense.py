@@ -107,7 +107,7 @@ def test_vectors_go_through_the_layer(folder, pooled, activation):
   assert np.ptp(wanted, axis=0).max() > 0.1
   np.testing.assert_allclose(extract(folder), wanted, atol=1e-6)
   np.testing.assert_allclose(vectors_of(folder), wanted, atol=1e-6)
-  path = tiny_models.run_export(
+  path = tiny_models.export_onnx(
     folder, activation, model_dir="", vocab_file="", model=folder
   )
   np.testing.assert_allclose(vectors_of(path), wanted, atol=1e-5)

@@ -35,7 +35,7 @@ def write(folder):
   (folder / "vectors").mkdir()
   tiny_models.write_masked_lm(folder / "vectors")
   tiny_models.write_modules(folder / "vectors")
-  tiny_models.run_export(folder / "trained", "../export")
+  tiny_models.export_onnx(folder / "trained", "../export")
 
 
 def _save_pretrained(folder):

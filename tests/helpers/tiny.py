@@ -349,7 +349,34 @@ _SHORT = {
   "iterations_per_loop": 1,  # Else time decides how many updates are a point.
 }
 _EPOCHS = {"num_train_epochs": 2, "eval_every_steps": 2}
-_ALL = {"do_eval": True, "do_predict": True, "eval_batch_size": 4}
+_TABLES = {
+  **_EPOCHS,
+  "do_eval": True,
+  "do_predict": True,
+  "eval_batch_size": 4,
+}
+# What such a run does; the other programs do as _TABLES says.
+_RUNS = {
+  "run_pretraining": {
+    "num_train_steps": 6,
+    "do_eval": True,
+    "max_eval_steps": 0,
+  },
+  "run_multitask": {
+    "num_train_steps": 6,
+    "eval_every_steps": 2,
+    "do_eval": True,
+  },
+  "run_squad": {
+    **_EPOCHS,
+    "do_predict": True,
+    "predict_batch_size": 4,
+    "version_2_with_negative": True,
+    "null_score_diff_threshold": "auto",
+    "num_processes": 1,
+  },
+  "run_classifier": {**_TABLES, "class_weights": "1,3"},
+}
 SPLITS = {"train": range(50), "dev": range(50, 63), "test": range(63, 70)}
 DATA = {
   "run_classifier": (write_tsv, "tsv"),
@@ -377,31 +404,36 @@ def prepare(program, folder, config=()):
   The command trains for a few steps of 16 examples, evaluates and predicts in
   `folder`/out; flags that are appended override its own.
   """
-  flags = dict(_SHORT)
   if program == "run_pretraining":
     config = config or NO_DROPOUT
-    flags |= {"num_train_steps": 6, "do_eval": True, "max_eval_steps": 0}
-    for name, split in (("input_file", "train"), ("eval_input_file", "dev")):
-      flags[name] = write_records(folder / split, SPLITS[split])
-  elif program == "run_multitask":
-    flags |= {"num_train_steps": 6, "eval_every_steps": 2, "do_eval": True}
-    tasks = write_tasks(folder)
-    flags["tasks_file"] = folder / "tasks.json"
-    pair = json.dumps([tasks["good"], tasks["names"]])
-    flags["tasks_file"].write_text(pair)
-  elif program == "run_squad":
-    flags |= {**_EPOCHS, "do_predict": True, "predict_batch_size": 4}
-    flags |= {"version_2_with_negative": True, "num_processes": 1}
-    flags["null_score_diff_threshold"] = "auto"
-    flags["train_file"] = write_split(program, folder, "train")
-    flags["predict_file"] = write_split(program, folder, "dev")
-  else:
-    flags |= {**_EPOCHS, **_ALL, "data_dir": folder}
-    if program == "run_classifier":
-      flags["class_weights"] = "1,3"
-    for split in SPLITS:
-      write_split(program, folder, split)
+  flags = {**_SHORT, **_RUNS.get(program, _TABLES)}
+  flags |= _write_data(program, folder)
   return command(program, folder, config, **flags)
+
+
+def _write_data(program, folder):
+  """Writes what a run of `prepare` reads; returns the flags that name it."""
+  if program == "run_pretraining":
+    return {
+      "input_file": write_records(folder / "train", SPLITS["train"]),
+      "eval_input_file": write_records(folder / "dev", SPLITS["dev"]),
+    }
+
+  if program == "run_multitask":
+    tasks = write_tasks(folder)
+    path = folder / "tasks.json"
+    path.write_text(json.dumps([tasks["good"], tasks["names"]]))
+    return {"tasks_file": path}
+
+  if program == "run_squad":
+    return {
+      "train_file": write_split(program, folder, "train"),
+      "predict_file": write_split(program, folder, "dev"),
+    }
+
+  for split in SPLITS:
+    write_split(program, folder, split)
+  return {"data_dir": folder}
 
 
 def classifier_flags(folder):

@@ -194,18 +194,24 @@ CASES = {
 }
 
 
-def run_export(folder, name="export", **flags):
-  """Exports a model to a folder in its own one; returns the path.
-
-  Makes ONNX unless `format` says something else, unlike the program.
-  """
-  flags = {"vocab_file": folder / "vocab.txt", **flags}
-  flags = {"model_dir": folder, "format": "onnx", **flags}
-  flags = {"export_dir": folder / name, **flags}
+def run_export(folder, name="export", *, format, **flags):
+  """Exports a model to a folder in its own one; returns the path."""
+  flags = {
+    "vocab_file": folder / "vocab.txt",
+    "model_dir": folder,
+    "export_dir": folder / name,
+    "format": format,
+    **flags,
+  }
   program_flags.run_main(
     export_saved_model, export_saved_model.ExportSettings, **flags
   )
-  return str(folder / name)
+  return folder / name
+
+
+def export_onnx(folder, name="export", **flags):
+  """Exports a model as `run_export` does, for ONNX Runtime."""
+  return run_export(folder, name, format="onnx", **flags)
 
 
 def write_case(folder, case, layers=2):

@@ -188,7 +188,7 @@ def test_a_training_and_its_exports_keep_accents(tmp_path):
 
   # The same list of tokens, without accents, is another vocabulary.
   with pytest.raises(ValueError, match="not a vocab.accents, as /"):
-    tiny_models.run_export(tmp_path, "x", model_dir="", model=out)
+    tiny_models.export_onnx(tmp_path, "x", model_dir="", model=out)
   again = program_flags.run_here(command)
   assert "--vocab_file is another vocabulary" in again.stderr
 
