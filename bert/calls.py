@@ -159,6 +159,8 @@ def _run(main, settings_class, given: dict[str, Any], on_log) -> results.Result:
   typed_flags.check_missing(settings_class, values)
   output_dir = str(values["output_dir"].value)
 
+  # Before `_TURN`: a fork may have left it to a thread that is not here.
+  imports.check_process()
   with contextlib.ExitStack() as stack:
     stack.enter_context(_TURN)
     if data:
@@ -171,7 +173,6 @@ def _run(main, settings_class, given: dict[str, Any], on_log) -> results.Result:
     stack.enter_context(_errors_for_python())
     # Before the import of what trains: wrong flags are found at once.
     settings_class.read().check()
-    imports.check_process()
 
     from bert.training import reporting
 

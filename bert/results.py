@@ -31,14 +31,17 @@ class Result:
   output_dir: str
   scores: Mapping[str, float]
   is_encoder: bool = False
-  # The absolute path: another folder may be the current one later.
-  _folder: str = dataclasses.field(init=False, default="", compare=False)
+  # The absolute path of a local one.
+  _path: str = dataclasses.field(init=False, default="", compare=False)
 
   def __post_init__(self):
-    folder = self.output_dir
-    if not remote.is_remote(folder):
-      folder = os.path.abspath(folder)
-    object.__setattr__(self, "_folder", folder)
+    object.__setattr__(self, "_path", _absolute(self.output_dir))
+
+  @property
+  def _folder(self) -> str:
+    """The folder as it was named, or its path if another folder is current."""
+    is_there = _absolute(self.output_dir) == self._path
+    return self.output_dir if is_there else self._path
 
   @property
   def history(self) -> list[dict[str, float]]:
@@ -91,6 +94,11 @@ class Result:
       f'<iframe srcdoc="{html.escape(page)}" width="100%" height="600" '
       'style="border: 0"></iframe>'
     )
+
+
+def _absolute(folder: str) -> str:
+  """Returns the path of a folder that is the same in any current folder."""
+  return folder if remote.is_remote(folder) else os.path.abspath(folder)
 
 
 # The files of all folders of a run, by folder and name, with their states.

@@ -9,6 +9,7 @@ import copy
 import inspect
 import json
 import multiprocessing
+import os
 import pickle
 import shutil
 import subprocess
@@ -392,19 +393,20 @@ def test_importing_the_package_imports_nothing_that_takes_long():
   assert subprocess.check_output(command, cwd=paths.ROOT) == b"0.1 []\n"
 
 
-def call_in_child(model, connection):
+def call_in_child(model, texts, connection):
   try:
-    connection.send(model("good")["label"])
-  except RuntimeError as error:
-    connection.send(str(error))
+    connection.send([answer["label"] for answer in model(texts)])
+  except Exception as error:
+    connection.send(repr(error))
 
 
-def ask_forked(model):
-  """Returns what a process that is forked now makes of a text."""
+def ask_forked(model, texts):
+  """Returns what a process that is forked now makes of texts."""
   context = multiprocessing.get_context("fork")
   ours, theirs = context.Pipe()
-  child = context.Process(target=call_in_child, args=(model, theirs))
+  child = context.Process(target=call_in_child, args=(model, texts, theirs))
   child.start()
+  theirs.close()
   try:
     assert ours.poll(60), "it hangs"
     return ours.recv()
@@ -415,11 +417,39 @@ def ask_forked(model):
 
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_process_says_that_tensorflow_would_wait(trained):
-  model = bert.load(trained)
-  assert "was forked from one in which TensorFlow has" in ask_forked(model)
+  said = ask_forked(bert.load(trained), ["good"])
+  assert "was forked from one in which TensorFlow has computed" in said
+
+
+# Loaded where nothing else has used TensorFlow, and called in a fork.
+_LOADED_ALONE = """
+import sys
+sys.path.append("tests/helpers")
+import bert, test_model_calls
+model = bert.load(sys.argv[1])
+print(test_model_calls.ask_forked(model, ["good"]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_saved_model_says_so_too(trained):
+  folder = tiny_models.run_export(trained, "saved", format="saved_model")
+  command = [sys.executable, "-c", _LOADED_ALONE, str(folder)]
+  places = os.pathsep.join(["tests", str(paths.ROOT)])
+  said = subprocess.run(
+    command,
+    cwd=paths.ROOT,
+    env={**os.environ, "PYTHONPATH": places},
+    capture_output=True,
+    text=True,
+  )
+  assert "was forked from one in which" in said.stdout, said.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_process_can_use_an_onnx_export(classifier):
-  assert ask_forked(classifier) == classifier("good")["label"]
+  texts = make_texts(64)
+  expected = [answer["label"] for answer in classifier(texts)]
+  assert ask_forked(classifier, texts) == expected

@@ -152,7 +152,7 @@ CALLS = [
   (
     "run_tagging",
     {"label_column": "tag"},
-    "no flag is called --label_column: use it whe",
+    "no flag is called --label_column: use it wit",
   ),
   (
     "run_squad",

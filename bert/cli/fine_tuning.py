@@ -156,7 +156,8 @@ def by_seed(settings: _Settings) -> dict[int, _Settings]:
   seeds = [int(s) for s in given if s.isdecimal() and s == str(int(s))]
   if len(set(seeds)) < len(given):
     raise ValueError(
-      f"--seeds={','.join(given)}: expected different numbers, such as 1,2,3"
+      f"--seeds={','.join(given)}: expected different numbers, such as "
+      "1,2,3, without zeros in front"
     )
 
   return {

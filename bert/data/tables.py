@@ -146,8 +146,6 @@ def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
     path: of the file, for messages.
     lines: without their "\n". A row may have several, if a cell is quoted.
   """
-  # For the whole process, in which a caller may have set more.
-  csv.field_size_limit(max(_LONGEST_CELL, csv.field_size_limit()))
 
   # csv keeps no text of a row; the lines of the present one are kept here.
   row_lines = []
@@ -161,6 +159,10 @@ def parse_csv(path: str, lines: Iterable[str]) -> Iterator[Row]:
   while True:
     location = f"{path}:{reader.line_num + 1}"
     row_lines.clear()
+
+    # It is one number for the whole process: a caller may have set more, and
+    # another thread less since the last row.
+    csv.field_size_limit(max(_LONGEST_CELL, csv.field_size_limit()))
     try:
       cells = next(reader, None)
     except csv.Error as error:

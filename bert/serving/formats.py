@@ -15,6 +15,7 @@ def _open_tensorflow(folder, card, threads, probes):
   for name in FORMATS["saved_model"].hashed:
     if name in card.hashes:  # Earlier exports lack these.
       export_card.check_file(folder, name, card)
+  imports.check_process()
   imports.import_tensorflow()  # It takes seconds.
   from bert.serving import tensorflow_engine
 
