@@ -151,6 +151,7 @@ ALL = {
   "do_predict": False,
   "eval_every_steps": 6,
   "best_metric": "good/accuracy",
+  "seed": 14,  # Which draws each of them.
 }
 
 
@@ -382,6 +383,17 @@ def test_a_task_may_repeat_the_vocabulary_and_the_casing(tasks):
 @pytest.mark.parametrize(
   ("fields", "flags", "message"),
   [
+    # Its head would stay random, and be scored and offered as a trained one.
+    (
+      {"rate": 1e-6},
+      {"num_train_steps": 3},
+      "task 'good' would make none of the 3 updates, it is drawn with a rate",
+    ),
+    (
+      {"weight": 0},
+      {"num_train_steps": 3},
+      "task 'good' would make none of the 3 updates, its weight is 0",
+    ),
     (
       {"best_metric": "loss"},
       {"best_metric": "good/accuracy", "eval_every_steps": 2},

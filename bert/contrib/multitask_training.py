@@ -81,6 +81,24 @@ def _describe_training(settings, entries, runs, num_train_steps):
   return described
 
 
+def _sample_tasks(
+  settings, entries, counts, num_steps
+) -> task_sampling.TaskSchedule:
+  """Draws the tasks of all steps, prints their rates, and checks the draws."""
+  schedule = task_sampling.sample_tasks(
+    [entry.weight for entry in entries],
+    [entry.rate for entry in entries],
+    counts,
+    num_steps,
+    settings,
+  )
+  names = [entry.name for entry in entries]
+  for name, share, count in zip(names, schedule.shares, counts, strict=True):
+    print(f"task {name}: {count:,} examples, rate {share:.4f}")
+  task_sampling.check_draws(schedule, names)
+  return schedule
+
+
 def train(
   settings: Any,
   strategy: tf.distribute.Strategy,
@@ -104,15 +122,7 @@ def train(
   plan = fine_tuning.plan_of_epochs(settings, epoch)
 
   # Which task makes which update is fixed before the first one.
-  schedule = task_sampling.sample_tasks(
-    [entry.weight for entry in entries],
-    [entry.rate for entry in entries],
-    counts,
-    plan.num_train_steps,
-    settings,
-  )
-  for name, share, count in zip(runs, schedule.shares, counts, strict=True):
-    print(f"task {name}: {count:,} examples, rate {share:.4f}")
+  schedule = _sample_tasks(settings, entries, counts, plan.num_train_steps)
 
   # A training in this folder is resumed if it is the same one.
   metric = choose_metric(settings.best_metric, runs)

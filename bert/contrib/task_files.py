@@ -71,8 +71,17 @@ def _is_number(value) -> bool:
   return type(value) in (int, float) and 0 <= value < float("inf")
 
 
+def _is_factor(value) -> bool:
+  """Returns whether a loss may be multiplied by a number.
+
+  Far outside of this range, float32 has no number for the weight, for the sum
+  of the squares of the gradients, or for their share in an update of Adam.
+  """
+  return _is_number(value) and (value == 0 or 1e-9 <= value <= 1e9)
+
+
 def _is_weight(value) -> bool:
-  knots = [[0, value]] if _is_number(value) else value
+  knots = [[0, value]] if _is_factor(value) else value
   if not isinstance(knots, list) or not all(map(_is_knot, knots)):
     return False
   steps = [step for step, _ in knots]
@@ -81,7 +90,7 @@ def _is_weight(value) -> bool:
 
 def _is_knot(value) -> bool:
   is_pair = isinstance(value, list) and len(value) == 2
-  return is_pair and type(value[0]) is int and _is_number(value[1])
+  return is_pair and type(value[0]) is int and _is_factor(value[1])
 
 
 # The fields that are no flags: default, check, and what it expects.
@@ -96,7 +105,8 @@ _FIELDS = {
   "weight": (
     1.0,
     _is_weight,
-    "expected a number from 0 on, or [[step, number], ...] with rising steps",
+    "expected 0, a number from 1e-9 to 1e9, or [[step, number], ...] with "
+    "rising steps",
   ),
 }
 

@@ -85,8 +85,7 @@ def sample_tasks(
     settings: examples_limit, temperature, schedule and seed.
 
   Raises:
-    ValueError: all tasks have a weight of 0 at some step, or the rate of a task
-      is too small for a number.
+    ValueError: all tasks have a weight of 0 at some step.
   """
   by_step = np.stack([weights_by_step(w, num_steps) for w in weights], 1)
   idle = np.flatnonzero(~(by_step > 0).any(1))
@@ -100,16 +99,38 @@ def sample_tasks(
   pairs = zip(by_count, given, strict=True)
   shares = np.array([s if rate is None else rate for s, rate in pairs])
   shares /= shares.sum()
-  if not shares.all():
-    raise ValueError(
-      f"a task would make no update: the rates are {shares.tolist()}; raise "
-      "--temperature, or set others in --tasks_file"
-    )
 
   is_annealed = settings.schedule == "annealed"
   drawn = anneal(shares, num_steps) if is_annealed else shares
   task_of_step = draw_tasks(drawn, by_step, settings.seed)
   return TaskSchedule(shares, by_step, task_of_step)
+
+
+def check_draws(schedule: TaskSchedule, names: Sequence[str]) -> None:
+  """Refuses tasks that make no update, whose heads would stay untrained.
+
+  Args:
+    schedule: of a whole training; one that resumes has the same.
+    names: of the tasks, [N].
+
+  Raises:
+    ValueError: names the first of such tasks.
+  """
+  num_steps = len(schedule.task_of_step)
+  for number in np.setdiff1d(np.arange(len(names)), schedule.task_of_step):
+    fault = (
+      f"--tasks_file: task {names[number]!r} would make none of the "
+      f"{num_steps:,} updates"
+    )
+    if not schedule.weights[:, number].any():
+      raise ValueError(
+        f"{fault}, its weight is 0 at all of them; expected one above, or "
+        "leave the task out"
+      )
+    raise ValueError(
+      f"{fault}, it is drawn with a rate of {schedule.shares[number]:.2g}; "
+      "expected more updates, a larger rate or a larger --temperature"
+    )
 
 
 def draw_tasks(
@@ -118,8 +139,7 @@ def draw_tasks(
   """Draws the task of every update, int [steps].
 
   Args:
-    shares: of the tasks, float [steps, N] or [N]; above 0. They need not add up
-      to 1.
+    shares: of the tasks, float [steps, N] or [N]. They need not add up to 1.
     weights: of the tasks, float [steps, N]. A task makes no update where its
       weight is 0.
     seed: of the draws.

@@ -52,13 +52,41 @@ def test_the_rows_of_a_task_are_those_of_its_own_updates():
   assert [mine.record_at(step) for step in range(6)] == [0, 8, 8, 8, 16, 24]
 
 
-def test_a_low_temperature_draws_the_largest_task_most_or_is_refused():
+def test_a_low_temperature_draws_the_largest_task_most():
   shares = task_sampling.rates([10, 20], 2**21, 0.01)
   np.testing.assert_allclose(shares, [2.0**-100, 1.0])
-  with pytest.raises(ValueError, match="a task would make no update"):
-    task_sampling.sample_tasks(
-      [1.0, 1.0], [None, None], [10, 2_000_000], 3, flags(temperature=1e-3)
-    )
+
+
+@pytest.mark.parametrize(
+  ("weights", "given", "reason"),
+  [
+    ([1.0, 1.0], [1e-6, 1.0], "it is drawn with a rate of 1e-06; "),
+    # The share of 10 examples of 2,000,000 is too small for a number, even
+    # where no other task may be drawn.
+    ([1.0, 1.0], [None, None], "it is drawn with a rate of 0; "),
+    ([1.0, [(1, 0.0), (2, 1.0)]], [None, None], "it is drawn with a rate of 0"),
+    ([0.0, 1.0], [1.0, 1.0], "its weight is 0 at all of them; "),
+    # It would begin at a step that the training does not reach.
+    ([[(3, 0.0), (4, 1.0)], 1.0], [1.0, 1.0], "its weight is 0 at all of "),
+  ],
+)
+def test_a_task_that_makes_no_update_is_refused(weights, given, reason):
+  course = task_sampling.sample_tasks(
+    weights, given, [10, 2_000_000], 3, flags(temperature=1e-3)
+  )
+  with pytest.raises(ValueError, match="task 'a' would make none of") as error:
+    task_sampling.check_draws(course, ["a", "b"])
+  fault = "--tasks_file: task 'a' would make none of the 3 updates, "
+  assert str(error.value).startswith(fault + reason)
+
+
+def test_a_task_that_is_drawn_early_only_makes_updates():
+  weights = [[(0, 1.0), (2, 0.0)], [(1, 0.0), (2, 1.0)]]
+  course = task_sampling.sample_tasks(
+    weights, [1.0, 1.0], [10, 10], 1000, flags()
+  )
+  assert 0 in course.task_of_step[:2] and 0 not in course.task_of_step[2:]
+  task_sampling.check_draws(course, ["a", "b"])
 
 
 def test_every_setting_of_a_course_counts():

@@ -62,7 +62,9 @@ def command(program, folder):
   if program == "run_multitask":
     tiny.write_model(folder, program=program)
     tasks = list(tiny.write_tasks(folder).values())
-    return tiny.tasks_command(folder, tasks, do_eval=True, num_train_steps=5)
+    flags = {"do_eval": True, "num_train_steps": 5}
+    # A seed that draws each of them.
+    return tiny.tasks_command(folder, tasks, **flags, seed=14)
   if program == FEATURE_TAGGING:  # It takes the flags of the other.
     python, _, *flags = tiny.prepare("run_tagging", folder)
     flags += ["--lstm_size=8", "--feature_layers=mix"]
