@@ -295,7 +295,9 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
 
   # Without the true answers to some questions, a score would be of the rest.
   if scores:
-    run.set_summary_score(scores.totals)
+    # A best score is that of another threshold, the best for these very
+    # questions: no answer that was written has it.
+    run.set_summary_score(scores.totals, run.data.metric.removeprefix("best_"))
     run.report_on(dataset, lambda _: squad_results.describe(scores))
   elif dataset.features.facts["labelled"]:
     fault = squad_data.describe_unanswered(dataset.features.facts)

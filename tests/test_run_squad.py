@@ -71,6 +71,8 @@ def test_training_learns_and_keeps_the_best_weights(trained):
   metrics = read_json(out / "predict_metrics.json")["metrics"]
   assert metrics["best_f1"] == best
   assert metrics["f1"] > 90 and metrics["no_answer_f1"] > 80
+  shown = f"eval_f1 {metrics['f1']:.4g}; best: eval_best_f1 {best:.4g} at step"
+  assert shown in trained[1]
   text = (out / "report.html").read_text()
   assert "<h3>By question word</h3>" in text and "<td class=" in text
   assert "<title>eval/f1: " in text and '<td dir="auto">no answer' in text
@@ -189,6 +191,19 @@ def test_a_model_answers_in_another_folder_as_it_was_trained(folder, tmp_path):
   assert "--padding_competes=true (was false): the runs of " in result.stderr
 
 
+def assert_shows_score_of_answers(result, out):
+  """Not that of the best threshold for these very questions."""
+  metrics = read_json(out / "predict_metrics.json")["metrics"]
+  shown = f"{metrics['f1']:.4g}"
+  assert metrics["f1"] < metrics["best_f1"]
+  assert f"eval_f1 {shown}" in result.stdout
+  assert "eval_best" not in result.stdout
+  page = (out / "report.html").read_text()
+  first = f"<dt>f1</dt><dd>{metrics['f1']:.3g}</dd>"
+  assert f"; eval_f1 {shown}</p>" in page
+  assert f'<dl class="tiles"><div>{first}' in page and "<dt>best" not in page
+
+
 def silence(folder):
   """Sets the tuned threshold of a folder below all odds of no answer."""
   content = read_json(folder / TUNED)
@@ -230,9 +245,10 @@ def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
 ):
   silence(out)
   first, second, third = (tmp_path / name for name in "abc")
-  output = answer_by(out, folder, first).stdout
+  result = answer_by(out, folder, first)
   assert is_silent(first)
-  assert f"-1000000000.0000, as {out / TUNED} says" in output
+  assert f"-1000000000.0000, as {out / TUNED} says" in result.stdout
+  assert_shows_score_of_answers(result, first)
   # It predicts with its best weights; some others are there, too.
   [best] = (out / "best").glob("*.index")
   all_indices = out.glob("*.index")
@@ -240,6 +256,8 @@ def test_a_threshold_is_of_the_weights_that_the_training_predicts_with(
   result = answer_by(out, folder, second, init_checkpoint=other)
   assert OTHERS.format(out / TUNED) in result.stderr
   assert not is_silent(second)
+  assert "eval_f1 " in result.stdout
+  assert "eval_best" not in result.stdout
   # It is tuned again where that is asked for.
   output = answer_by(out, folder, third, null_score_diff_threshold="auto")
   assert f"threshold on {folder / 'dev.json'}" in output.stdout

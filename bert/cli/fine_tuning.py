@@ -418,12 +418,23 @@ class Run(training_run.TrainingRun):
     self.write_scores_file(results, f"eval_results{suffix}.txt")
     self.set_summary_score(scores)
 
-  def set_summary_score(self, scores: Mapping[str, float]) -> None:
-    """Keeps scores for the summary and the report, unless they have some."""
-    metric = self.data.metric
+  def set_summary_score(
+    self, scores: Mapping[str, float], metric: str | None = None
+  ) -> None:
+    """Keeps scores for the summary and the report, unless they have some.
+
+    Args:
+      scores: by name, without "eval_" before it.
+      metric: the name of the score to show; None for the one that decides which
+        weights are best. Another one is shown before that.
+    """
+    shown: str = metric or self.data.metric
+    text = f"eval_{shown} {scores[shown]:.4g}"
     # After a training with evaluations it is the best score, in words.
-    self.score_text = self.score_text or f"eval_{metric} {scores[metric]:.4g}"
-    self.first_scores = self.first_scores or {metric: scores[metric], **scores}
+    if self.score_text and shown != self.data.metric:
+      self.score_text = f"{text}; {self.score_text}"
+    self.score_text = self.score_text or text
+    self.first_scores = self.first_scores or {shown: scores[shown], **scores}
 
   def report_on(
     self,

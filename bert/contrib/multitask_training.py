@@ -220,12 +220,14 @@ def write_report(
     score_texts: a sentence with the best score, by the tasks' names.
   """
   # With evaluations in training there is one best score, of all tasks. It
-  # stands at the top then, not in every row.
-  distinct = set(score_texts.values())
-  best = distinct.pop() if len(distinct) == 1 else ""
+  # stands at the top then, not in every row; a task may have its own before it.
+  best = min(score_texts.values(), key=len)
+  if not all(text.endswith(best) for text in score_texts.values()):
+    best = ""
+  own = [text.removesuffix(best) for text in score_texts.values()]
   rows = [
-    (plots.Link(name, f"tasks/{name}/report.html"), text.removeprefix(best))
-    for name, text in score_texts.items()
+    (plots.Link(name, f"tasks/{name}/report.html"), text.removesuffix("; "))
+    for name, text in zip(score_texts, own, strict=True)
   ]
   listed = plots.table(("report", "score"), rows)
   run_report.write(settings, start, "several tasks", {"Tasks": listed}, best)

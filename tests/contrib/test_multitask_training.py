@@ -15,3 +15,12 @@ def test_the_best_score_of_all_tasks_is_told_once(tmp_path, is_shared):
   assert '<a href="tasks/a/report.html">a</a>' in text
   assert ("; f1 0.9" in text) == is_shared
   assert (">f1 0.8<" in text) == (not is_shared)
+
+
+def test_a_task_may_have_a_score_besides_the_best_of_all(tmp_path):
+  settings = shared_flags.ModelSettings(output_dir=str(tmp_path))
+  scores = {"a": "best: mean 0.9", "b": "eval_f1 50; best: mean 0.9"}
+  multitask_training.write_report(settings, 0.0, scores)
+  text = (tmp_path / "report.html").read_text()
+  assert text.count("best: mean 0.9") == 1 and "; best: mean 0.9</p>" in text
+  assert ">eval_f1 50<" in text
