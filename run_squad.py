@@ -121,13 +121,15 @@ class ThresholdPlan(NamedTuple):
 
   prefers_tuned: bool = False  # A tuned one, to that of the flag.
   tuning_file: str | None = None  # Where one is tuned before; None: nowhere.
+  keeps_tuned: bool = False  # An earlier one of the same weights, if there is.
 
 
 def plan_threshold(settings: SquadSettings) -> ThresholdPlan:
   """Chooses between the threshold of the flag and one that is tuned.
 
   Without --null_score_diff_threshold, a threshold that was tuned for these
-  weights is used. With auto, one is tuned, unless --output_dir already has one.
+  weights is used. With auto, one is tuned, unless --output_dir already has one
+  of these weights, as `choose_tuning` finds when there is a model.
   """
   # In SQuAD 1.1 every question has an answer.
   if not settings.version_2_with_negative:
@@ -147,10 +149,14 @@ def plan_threshold(settings: SquadSettings) -> ThresholdPlan:
   if not settings.asks_for_tuned and (is_given or not was_tuned):
     return ThresholdPlan()
 
-  # A tuned threshold is kept, unless --eval_file is there to tune it anew.
-  tunes = settings.do_predict and (settings.eval_file or not was_tuned)
+  # A tuned threshold is kept, unless --eval_file is there to tune it anew. If
+  # it turns out to be of other weights, auto tunes one, too.
+  keeps = was_tuned and not settings.eval_file
+  tunes = settings.do_predict and (settings.asks_for_tuned or not keeps)
   return ThresholdPlan(
-    prefers_tuned=True, tuning_file=settings.scored_file if tunes else None
+    prefers_tuned=True,
+    tuning_file=settings.scored_file if tunes else None,
+    keeps_tuned=keeps,
   )
 
 
@@ -202,8 +208,8 @@ def find_sets(settings: SquadSettings, evaluated: str | None):
 def open_data(settings: SquadSettings, plan: ThresholdPlan) -> fine_tuning.Data:
   """Finds the questions; nothing is written."""
   # Questions with answers serve two ends: to choose among checkpoints, and to
-  # tune the threshold.
-  evaluated = plan.tuning_file
+  # tune the threshold. If that may be kept, the answers may be missing.
+  evaluated = None if plan.keeps_tuned else plan.tuning_file
   if settings.evaluates_in_training:
     evaluated = settings.scored_file
 
@@ -252,11 +258,43 @@ def evaluate(run: fine_tuning.Run) -> dict[str, float]:
   return squad_metrics.score(scored, threshold)
 
 
+class Tuning(NamedTuple):
+  """The questions to tune the threshold on, or a threshold that is known."""
+
+  dataset: squad_data.SquadSet | None
+  threshold: float = 0.0
+
+
+def choose_tuning(run: fine_tuning.Run, plan: ThresholdPlan) -> Tuning:
+  """Decides whether the threshold is tuned, by the weights of the model.
+
+  All workers call it, before any answer is computed.
+
+  Raises:
+    ValueError: the flag is auto, but there are neither a threshold of these
+      weights nor questions with answers to tune one on.
+  """
+  [dataset] = run.data.dev or run.data.test
+  if plan.tuning_file and not plan.keeps_tuned:
+    return Tuning(dataset)
+
+  # The threshold in the folder may be of weights before a further training.
+  tuned = squad_results.read_threshold(
+    run.threshold_folders, run.identify_weights
+  )
+  if plan.tuning_file and not tuned and dataset.is_labelled:
+    return Tuning(dataset)
+
+  # An earlier run has tuned one for these weights, or the flag has it.
+  flag = run.settings.null_score_diff_threshold
+  threshold = squad_results.choose_threshold(flag, plan.prefers_tuned, tuned)
+  return Tuning(None, threshold)
+
+
 def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   """Answers all questions, writes the answers and scores them if possible."""
-  settings = run.settings
   [dataset] = run.data.test
-  tuned_on = run.data.dev[0] if plan.tuning_file else None
+  tuned_on, threshold = choose_tuning(run, plan)
 
   # All workers compute the logits; the chief alone reads them.
   answered = answer(run, dataset)
@@ -273,24 +311,16 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
   if tuned_on is dataset:
     answered = tuning = squad_results.Spool(answered, run.local_folder)
 
-  # A threshold is tuned now, or an earlier run has tuned one for these weights,
-  # or the flag has it.
   if tuning:
     threshold = squad_results.tune_threshold(tuning)
     if run.may_store_tuned:
       squad_results.write_threshold(
         run.folder, threshold, run.identify_weights()
       )
-  else:
-    folders = run.threshold_folders
-    tuned = squad_results.read_threshold(folders, run.identify_weights)
-    threshold = squad_results.choose_threshold(
-      settings.null_score_diff_threshold, plan.prefers_tuned, tuned
-    )
 
   run.forget_scores(dataset)
   scores = squad_results.write_predictions(
-    run.folder, answered, threshold, settings.version_2_with_negative
+    run.folder, answered, threshold, run.settings.version_2_with_negative
   )
 
   # Without the true answers to some questions, a score would be of the rest.

@@ -265,6 +265,29 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
   assert [answer["label"] for answer in answers] == predicted
 
 
+@pytest.mark.slow
+def test_a_threshold_that_cannot_be_tuned_ends_all_tasks_at_once(tasks):
+  folder, entries = tasks
+  auto = {"version_2_with_negative": True, "null_score_diff_threshold": "auto"}
+  pair = [entries["names"], {**entries["colors"], **auto}]
+  succeed(tiny.run_tasks(folder, pair, "qa", do_eval=True, num_train_steps=8))
+  # A further training has changed the weights, and no answers are known.
+  path = folder / "qa/tasks/colors/null_score_diff_threshold.json"
+  content = json.loads(path.read_text()) | {"weights": "x"}
+  path.write_text(json.dumps(content))
+  question = {"id": 1, "question": "what color ?", "context": "a red house"}
+  (folder / "own.jsonl").write_text(json.dumps(question))
+  pair[1]["predict_file"] = str(folder / "own.jsonl")
+  names = folder / "qa/tasks/names/eval_results.txt"
+  names.unlink()
+  evaluation = {"do_train": False, "do_eval": True}
+  result = tiny.run_tasks(folder, pair, "qa", **evaluation)
+  note, error = program_flags.error_lines(result.stderr)
+  assert note == f"note: {path} was tuned for other weights and is not used"
+  assert "=auto: no threshold was tuned for these weights, and not all" in error
+  assert result.returncode == 1 and not names.exists()
+
+
 def as_runs(**metrics):
   """Stands for the runs of tasks, which have a metric."""
   return {

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import bert
-from bert.tasks import squad_answers
+from bert.tasks import squad_answers, squad_data
 from bert.weights import checkpoints
 import paths
 import program_flags
@@ -211,6 +211,30 @@ def silence(folder):
   (folder / TUNED).write_text(json.dumps(content))
 
 
+def test_auto_tunes_anew_what_was_tuned_for_other_weights(
+  folder, out, tmp_path, monkeypatch
+):
+  # As a further training makes of it: the file stays, and the weights change.
+  tuned = (out / TUNED).read_bytes()
+  silence(out)
+  other = read_json(out / TUNED) | {"weights": "x"}
+  (out / TUNED).write_text(json.dumps(other))
+  flags = {"output_dir": out, "do_predict": True, **AUTO}
+  result = run(folder, **flags, predict_file=folder / "dev.json")
+  assert OTHERS.format(out / TUNED) in result.stderr
+  assert f"threshold on {folder / 'dev.json'}" in result.stdout
+  assert (out / TUNED).read_bytes() == tuned
+  # Without answers to tune on nothing is computed.
+  (out / TUNED).write_text(json.dumps(other))
+  path = tmp_path / "own.jsonl"
+  question = {"id": 1, "question": "what color ?", "context": "a red house"}
+  path.write_text(json.dumps(question))
+  monkeypatch.setattr(squad_data, "compute_logits", None)
+  result = run_tiny(folder, **flags, predict_file=path)
+  assert result.returncode == 1
+  assert "=auto: no threshold was tuned for these weights" in result.stderr
+
+
 # tests/tasks/test_classification_results.py has what programs share: what was
 # tuned for other weights is not used.
 @pytest.mark.slow
@@ -313,11 +337,7 @@ def test_weights_that_change_without_training_have_no_threshold(
   capsys.readouterr()
   bert.load(out)
   assert OTHERS.format(out / TUNED) in capsys.readouterr().err
-  auto = {**flags, "null_score_diff_threshold": "auto"}
-  result = run_tiny(folder, **auto)
-  assert result.returncode == 1
-  assert "=auto: no threshold was tuned for these weights" in result.stderr
-  result = run(folder, **auto, eval_file=folder / "dev.json")
+  result = run(folder, **flags, null_score_diff_threshold="auto")
   assert f"wrote {out / TUNED}" in result.stdout
 
 

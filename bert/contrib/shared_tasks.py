@@ -18,6 +18,7 @@ from bert.tasks import (
   classification_data,
   multiple_choice_data,
   squad_data,
+  squad_results,
   tagging_data,
 )
 from bert.training import training_plan
@@ -40,6 +41,8 @@ class SharedTask(NamedTuple):
   # The `TrainingInput`, if that is no feature file.
   source: Callable[[fine_tuning.Run], Any] | None = None
   forward: training_plan.Forward = training_plan.DEFAULT_FORWARD
+  # Refuses what only the weights show, before any task computes.
+  check_run: Callable[[fine_tuning.Run], None] | None = None
 
   @contextlib.contextmanager
   def open(self, strategy: tf.distribute.Strategy) -> Iterator[fine_tuning.Run]:
@@ -51,6 +54,8 @@ class SharedTask(NamedTuple):
       for examples in data.sets:
         self.make_features(examples, run.local_folder)
       run.make_model(self.create_model, self.predict, self.forward)
+      if self.check_run:
+        self.check_run(run)
       yield run
 
   def finish(self, run: fine_tuning.Run) -> None:
@@ -129,6 +134,25 @@ def prepare_multiple_choice(
   )
 
 
+def _check_threshold(run: fine_tuning.Run, plan: run_squad.ThresholdPlan):
+  """Refuses auto without a threshold, and without answers to tune one on.
+
+  `run_squad.choose_tuning` would, too, when other tasks have been evaluated.
+  """
+  if not (plan.keeps_tuned and plan.tuning_file):
+    return
+  [dataset] = run.data.dev or run.data.test
+  if dataset.is_labelled:
+    return
+
+  tuned = squad_results.read_threshold(
+    run.threshold_folders, run.identify_weights
+  )
+  if not tuned:
+    flag = run.settings.null_score_diff_threshold
+    squad_results.choose_threshold(flag, plan.prefers_tuned, tuned)
+
+
 def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
   """Checks the flags of questions and answers."""
   run_squad.check(settings, model_folder.read_config(settings))
@@ -146,4 +170,5 @@ def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
     evaluate=run_squad.evaluate,
     write_predictions=lambda run: run_squad.write_predictions(run, plan),
     max_score=100.0,
+    check_run=lambda run: _check_threshold(run, plan),
   )

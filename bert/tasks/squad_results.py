@@ -185,8 +185,8 @@ def choose_threshold(
 
   if given is None:
     raise ValueError(
-      f"--{_THRESHOLD}=auto: no threshold was tuned for these weights: pass "
-      "--eval_file to tune one"
+      f"--{_THRESHOLD}=auto: no threshold was tuned for these weights, and not "
+      "all answers to the questions are known: pass --eval_file to tune one"
     )
   return given
 
