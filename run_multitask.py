@@ -116,8 +116,9 @@ def main() -> None:
       for name, task in tasks.items()
     }
 
+    best = ""
     if settings.do_train:
-      multitask_training.train(settings, strategy, entries, tasks, runs)
+      best = multitask_training.train(settings, strategy, entries, tasks, runs)
 
     # Each task evaluates and predicts as its own program does, and writes the
     # results to its folder.
@@ -128,7 +129,7 @@ def main() -> None:
   # the worker that saves checkpoints, writes it.
   if settings.report and strategy.extended.should_checkpoint:
     score_texts = {name: run.score_text for name, run in runs.items()}
-    multitask_training.write_report(settings, start, score_texts)
+    multitask_training.write_report(settings, start, score_texts, best)
 
 
 # The same from Python, see docs/python.md.

@@ -325,9 +325,13 @@ def write_predictions(run: fine_tuning.Run, plan: ThresholdPlan) -> None:
 
   # Without the true answers to some questions, a score would be of the rest.
   if scores:
-    # A best score is that of another threshold, the best for these very
-    # questions: no answer that was written has it.
-    run.set_summary_score(scores.totals, run.data.metric.removeprefix("best_"))
+    # A training may have evaluated other questions. And a best score is that of
+    # the best threshold for these very questions: no written answer has it.
+    metric: str | None = run.data.metric.removeprefix("best_")
+    is_known = any(dataset is data for data in run.data.dev)
+    if is_known and metric == run.data.metric:
+      metric = None
+    run.set_summary_score(scores.totals, metric)
     run.report_on(dataset, lambda _: squad_results.describe(scores))
   elif dataset.features.facts["labelled"]:
     fault = squad_data.describe_unanswered(dataset.features.facts)

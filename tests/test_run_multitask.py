@@ -12,7 +12,7 @@ import pytest
 
 import bert
 from bert import run_multitask
-from bert.contrib import multitask_training, task_files
+from bert.contrib import multitask_training, task_files, task_sampling
 from bert.weights import checkpoints
 import paths
 import program_flags
@@ -266,6 +266,20 @@ def test_a_tasks_folder_is_one_of_its_own_program(tasks, whole):
 
 
 @pytest.mark.slow
+def test_a_training_of_an_earlier_version_with_an_idle_task_goes_on(
+  tasks, monkeypatch
+):
+  folder, entries = tasks
+  pair = [entries["names"], {**entries["good"], "rate": 1e-6}]
+  flags = {"num_train_steps": 3, "do_eval": True}
+  with monkeypatch.context() as patched:
+    patched.setattr(task_sampling, "check_draws", lambda *arguments: None)
+    succeed(tiny.run_tasks(folder, pair, "idle", **flags))
+  output = succeed(tiny.run_tasks(folder, pair, "idle", **flags))
+  assert "step 3 of 3: nothing to do" in output
+
+
+@pytest.mark.slow
 def test_a_threshold_that_cannot_be_tuned_ends_all_tasks_at_once(tasks):
   folder, entries = tasks
   auto = {"version_2_with_negative": True, "null_score_diff_threshold": "auto"}
@@ -413,7 +427,7 @@ def test_a_task_may_repeat_the_vocabulary_and_the_casing(tasks):
       "task 'good' would make none of the 3 updates, it is drawn with a rate",
     ),
     (
-      {"weight": 0},
+      {"weight": [[9, 0], [10, 1]]},
       {"num_train_steps": 3},
       "task 'good' would make none of the 3 updates, its weight is 0",
     ),

@@ -425,15 +425,14 @@ class Run(training_run.TrainingRun):
 
     Args:
       scores: by name, without "eval_" before it.
-      metric: the name of the score to show; None for the one that decides which
-        weights are best. Another one is shown before that.
+      metric: the name of a score to show before the best one of a training;
+        None for that which decides about the best, if no training has shown it.
     """
     shown: str = metric or self.data.metric
     text = f"eval_{shown} {scores[shown]:.4g}"
-    # After a training with evaluations it is the best score, in words.
-    if self.score_text and shown != self.data.metric:
-      self.score_text = f"{text}; {self.score_text}"
-    self.score_text = self.score_text or text
+    if self.score_text and metric:
+      text = f"{text}; {self.score_text}"
+    self.score_text = text if metric else self.score_text or text
     self.first_scores = self.first_scores or {shown: scores[shown], **scores}
 
   def report_on(

@@ -95,7 +95,11 @@ def _sample_tasks(
   names = [entry.name for entry in entries]
   for name, share, count in zip(names, schedule.shares, counts, strict=True):
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
-  task_sampling.check_draws(schedule, names)
+
+  # A training that resumes has been begun by an earlier version otherwise.
+  if output_folder.begins_anew(settings):
+    idle = [entry.name for entry in entries if entry.weight == 0]
+    task_sampling.check_draws(schedule, names, idle)
   return schedule
 
 
@@ -105,8 +109,12 @@ def train(
   entries: Sequence[task_files.Entry],
   tasks: Tasks,
   runs: Runs,
-) -> None:
-  """Trains or resumes; saves the model of each task in the task's folder."""
+) -> str:
+  """Trains or resumes; saves the model of each task in the task's folder.
+
+  Returns:
+    The best score of all tasks in words, as `training_run.train_to_best`.
+  """
   share_encoder(runs)
 
   # In one epoch the tasks together make as many updates as they have batches.
@@ -150,6 +158,7 @@ def train(
     if run.is_chief:
       variables = checkpoints.model_variables(run.model)
       checkpoints.save(run.folder, step, variables, keep=1)
+  return score_text
 
 
 def _make_tasks(tasks, runs, plan, steps_per_epoch, schedule):
@@ -211,6 +220,7 @@ def write_report(
   settings: shared_flags.ModelSettings,
   start: float,
   score_texts: Mapping[str, str],
+  best: str = "",
 ) -> None:
   """Writes the report of several tasks.
 
@@ -218,16 +228,15 @@ def write_report(
     settings: of the run; the report goes to its output folder.
     start: when the program began, from `time.monotonic`.
     score_texts: a sentence with the best score, by the tasks' names.
+    best: that of all tasks, from `train`: it stands at the top, and not in
+      every row, where a task may have its own before it.
   """
-  # With evaluations in training there is one best score, of all tasks. It
-  # stands at the top then, not in every row; a task may have its own before it.
-  best = min(score_texts.values(), key=len)
-  if not all(text.endswith(best) for text in score_texts.values()):
-    best = ""
-  own = [text.removesuffix(best) for text in score_texts.values()]
   rows = [
-    (plots.Link(name, f"tasks/{name}/report.html"), text.removesuffix("; "))
-    for name, text in zip(score_texts, own, strict=True)
+    (
+      plots.Link(name, f"tasks/{name}/report.html"),
+      text.removesuffix(best).removesuffix("; "),
+    )
+    for name, text in score_texts.items()
   ]
   listed = plots.table(("report", "score"), rows)
   run_report.write(settings, start, "several tasks", {"Tasks": listed}, best)

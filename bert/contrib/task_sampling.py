@@ -4,10 +4,12 @@ One task makes an update. Which one is a function of seed and step: nothing has
 to be saved to resume.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from bert.data import progress
 
 # A weight of a task: a number, or [step, weight] pairs, linear in between.
 Weight = float | Sequence[tuple[int, float]]
@@ -106,18 +108,24 @@ def sample_tasks(
   return TaskSchedule(shares, by_step, task_of_step)
 
 
-def check_draws(schedule: TaskSchedule, names: Sequence[str]) -> None:
+def check_draws(
+  schedule: TaskSchedule, names: Sequence[str], idle: Collection[str] = ()
+) -> None:
   """Refuses tasks that make no update, whose heads would stay untrained.
 
   Args:
-    schedule: of a whole training; one that resumes has the same.
+    schedule: of a whole training.
     names: of the tasks, [N].
+    idle: those that shall make none: their weight is the number 0.
 
   Raises:
     ValueError: names the first of such tasks.
   """
   num_steps = len(schedule.task_of_step)
   for number in np.setdiff1d(np.arange(len(names)), schedule.task_of_step):
+    if names[number] in idle:
+      progress.note(f"note: task {names[number]}: its weight is 0: no update")
+      continue
     fault = (
       f"--tasks_file: task {names[number]!r} would make none of the "
       f"{num_steps:,} updates"

@@ -398,3 +398,25 @@ def test_a_model_with_one_segment_takes_no_pairs(data):
     fine_tuning._check_segments(config, made)
   config.type_vocab_size = 2
   fine_tuning._check_segments(config, made)
+
+
+@pytest.mark.parametrize(
+  ("text", "metric", "expected"),
+  [
+    ("", None, "eval_f1 50"),
+    ("best: eval_f1 70 at step 2", None, "best: eval_f1 70 at step 2"),
+    # The answers that were written may be to other questions, or by another
+    # threshold than the best.
+    ("best: f1 70", "f1", "eval_f1 50; best: f1 70"),
+    ("", "exact", "eval_exact 40"),
+  ],
+)
+def test_the_score_of_written_answers_stands_before_the_best(
+  text, metric, expected
+):
+  data = types.SimpleNamespace(metric="f1")
+  run = types.SimpleNamespace(data=data, score_text=text, first_scores={})
+  scores = {"f1": 50.0, "exact": 40.0}
+  fine_tuning.Run.set_summary_score(run, scores, metric)
+  assert run.score_text == expected
+  assert next(iter(run.first_scores)) == (metric or "f1")

@@ -65,7 +65,6 @@ def test_a_low_temperature_draws_the_largest_task_most():
     # where no other task may be drawn.
     ([1.0, 1.0], [None, None], "it is drawn with a rate of 0; "),
     ([1.0, [(1, 0.0), (2, 1.0)]], [None, None], "it is drawn with a rate of 0"),
-    ([0.0, 1.0], [1.0, 1.0], "its weight is 0 at all of them; "),
     # It would begin at a step that the training does not reach.
     ([[(3, 0.0), (4, 1.0)], 1.0], [1.0, 1.0], "its weight is 0 at all of "),
   ],
@@ -78,6 +77,15 @@ def test_a_task_that_makes_no_update_is_refused(weights, given, reason):
     task_sampling.check_draws(course, ["a", "b"])
   fault = "--tasks_file: task 'a' would make none of the 3 updates, "
   assert str(error.value).startswith(fault + reason)
+
+
+def test_a_task_that_shall_make_no_update_makes_none(capsys):
+  course = task_sampling.sample_tasks(
+    [0.0, 1.0], [1.0, 1.0], [10, 10], 3, flags()
+  )
+  task_sampling.check_draws(course, ["a", "b"], idle=["a"])
+  said = capsys.readouterr().err
+  assert said == "note: task a: its weight is 0: no update\n"
 
 
 def test_a_task_that_is_drawn_early_only_makes_updates():
