@@ -187,14 +187,15 @@ def by_frequency(counts: Mapping[str, int]) -> list[tuple[str, int]]:
   return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
+def choose_characters(
+  words: Mapping[str, int], coverage: float = sentence_pieces.CHARACTER_COVERAGE
+) -> tuple[list[str], list[str]]:
   """Chooses the characters of a vocabulary, the most frequent ones.
-
-  They make up `CHARACTER_COVERAGE` of all characters of the text. The rarest
-  ones, many of them Chinese, become [UNK].
 
   Args:
     words: how often each occurs.
+    coverage: the part of all characters of the text that they make up, 0 to 1.
+      The rarest ones, many of them Chinese, become [UNK].
 
   Returns:
     Letters; and characters that BasicTokenizer makes a word alone, such as
@@ -208,7 +209,7 @@ def choose_characters(words: Mapping[str, int]) -> tuple[list[str], list[str]]:
   letters = []
   lone_characters = []
   covered = 0
-  enough = sentence_pieces.CHARACTER_COVERAGE * counts.total()
+  enough = coverage * counts.total()
   for char, count in by_frequency(counts):
     if covered >= enough:
       break
