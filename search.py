@@ -180,6 +180,7 @@ def main() -> None:
   reranker = open_reranker(settings) if settings.rerank else None
 
   # The first run writes here, all later ones only read.
+  # Some of the flags say what the index is made of.
   source = {name: getattr(settings, name) for name in searching.Source._fields}
   index = searching.Index(searching.Source(**source), model)
 

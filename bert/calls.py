@@ -284,8 +284,8 @@ def _errors_for_python() -> Iterator[None]:
   try:
     yield
   except SystemExit as end:
-    # Not by the training, as `loop.Stopped` is: a function of the caller ends
-    # the process.
+    # The training's own exit, `loop.Stopped`, has the signal that ended it. Any
+    # other one comes from a function of the caller, such as `on_log`.
     number = getattr(end, "signal_number", None)
     if number is None:
       raise

@@ -313,7 +313,7 @@ class Run(training_run.TrainingRun):
     new scores, which would replace them.
     """
     if self.is_chief and any(dataset is data for data in self.data.test):
-      output_folder.forget_scores(self.folder, f"predict{dataset.suffix}")
+      output_folder.remove_scores(self.folder, f"predict{dataset.suffix}")
 
   def train(
     self,
@@ -425,14 +425,15 @@ class Run(training_run.TrainingRun):
 
     Args:
       scores: by name, without "eval_" before it.
-      metric: the name of a score to show before the best one of a training;
-        None for that which decides about the best, if no training has shown it.
+      metric: the name of a score that is shown in any case, before the best one
+        of a training. None: the one by which weights are chosen, which is shown
+        if no training has shown it.
     """
     shown: str = metric or self.data.metric
     text = f"eval_{shown} {scores[shown]:.4g}"
-    if self.score_text and metric:
-      text = f"{text}; {self.score_text}"
-    self.score_text = text if metric else self.score_text or text
+    if metric:
+      self.score_text = "; ".join(filter(None, [text, self.score_text]))
+    self.score_text = self.score_text or text
     self.first_scores = self.first_scores or {shown: scores[shown], **scores}
 
   def report_on(

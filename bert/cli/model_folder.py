@@ -114,8 +114,9 @@ def _check_is_of_weights(vocab_file: str, weights: str) -> None:
   given_in = os.path.realpath(os.path.dirname(vocab_file))
   if given_in in map(os.path.realpath, folders):
     return  # One of several that were put there.
-  own_digest = own_file and vocabulary_table.digest(own_file)
-  if not own_file or own_digest == vocabulary_table.digest(vocab_file):
+  if not own_file:
+    return
+  if vocabulary_table.digest(own_file) == vocabulary_table.digest(vocab_file):
     return
   flag = f"--vocab_file={vocabulary_table.source_of(vocab_file)}"
 

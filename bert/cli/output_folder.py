@@ -148,7 +148,7 @@ def _remove_early_files(folder: str, before: set[str], trains: bool) -> None:
       files.remove(path)
 
 
-def forget_scores(folder: str, stem: str) -> None:
+def remove_scores(folder: str, stem: str) -> None:
   """Removes the file that `metrics.write_metrics` made, if there is one."""
   files.remove(os.path.join(folder, f"{stem}_metrics.json"))
 

@@ -96,7 +96,7 @@ def _sample_tasks(
   for name, share, count in zip(names, schedule.shares, counts, strict=True):
     print(f"task {name}: {count:,} examples, rate {share:.4f}")
 
-  # A training that resumes has been begun by an earlier version otherwise.
+  # A training that an earlier version began without this check may go on.
   if output_folder.begins_anew(settings):
     idle = [entry.name for entry in entries if entry.weight == 0]
     task_sampling.check_draws(schedule, names, idle)

@@ -18,7 +18,6 @@ from bert.tasks import (
   classification_data,
   multiple_choice_data,
   squad_data,
-  squad_results,
   tagging_data,
 )
 from bert.training import training_plan
@@ -137,20 +136,12 @@ def prepare_multiple_choice(
 def _check_threshold(run: fine_tuning.Run, plan: run_squad.ThresholdPlan):
   """Refuses auto without a threshold, and without answers to tune one on.
 
-  `run_squad.choose_tuning` would, too, when other tasks have been evaluated.
+  Its prediction would refuse it, too, but after that of other tasks.
   """
-  if not (plan.keeps_tuned and plan.tuning_file):
-    return
-  [dataset] = run.data.dev or run.data.test
-  if dataset.is_labelled:
-    return
-
-  tuned = squad_results.read_threshold(
-    run.threshold_folders, run.identify_weights
-  )
-  if not tuned:
-    flag = run.settings.null_score_diff_threshold
-    squad_results.choose_threshold(flag, plan.prefers_tuned, tuned)
+  if plan.keeps_tuned and plan.tuning_file:
+    [dataset] = run.data.dev or run.data.test
+    if not dataset.is_labelled:
+      run_squad.choose_tuning(run, plan)
 
 
 def prepare_squad(settings: run_squad.SquadSettings) -> SharedTask:
